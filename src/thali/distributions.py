@@ -1,0 +1,165 @@
+"""Distributions for learned hyperparameters. Gamma is (shape, rate), InverseGamma (shape, scale); natural logs.
+
+A distribution with `relative=True` is on the scale of the data: the hyperparameter is its draw times the mean variance
+of the observed dims. That is how the default priors adapt to unscaled data.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+
+from thali.spec import Spec, positive, real, setting
+
+
+@dataclass(frozen=True, eq=False)
+class Gamma(Spec):
+    """Density ~ x^(shape-1) exp(-rate x) on x > 0; mean shape / rate."""
+
+    shape: float = setting(1.0, positive)
+    rate: float = setting(1.0, positive)
+    relative: bool = field(default=False, kw_only=True)
+    support = (0.0, math.inf)
+
+    def log_prob(self, x: float) -> float:
+        return (
+            self.shape * math.log(self.rate) - math.lgamma(self.shape) + (self.shape - 1) * math.log(x) - self.rate * x
+        )
+
+    def sample(self, rng: np.random.Generator) -> float:
+        return float(rng.gamma(self.shape) / self.rate)
+
+    def scaled(self, unit: float) -> Self:
+        return self.replace(rate=self.rate / unit, relative=False) if self.relative else self
+
+    @property
+    def centre(self) -> float:
+        return self.shape / self.rate
+
+
+@dataclass(frozen=True, eq=False)
+class InverseGamma(Spec):
+    """Density ~ x^(-shape-1) exp(-scale / x) on x > 0; 1/x is Gamma(shape, rate=scale); mode scale / (shape + 1)."""
+
+    shape: float = setting(1.0, positive)
+    scale: float = setting(1.0, positive)
+    relative: bool = field(default=False, kw_only=True)
+    support = (0.0, math.inf)
+
+    def log_prob(self, x: float) -> float:
+        return (
+            self.shape * math.log(self.scale)
+            - math.lgamma(self.shape)
+            - (self.shape + 1) * math.log(x)
+            - self.scale / x
+        )
+
+    def sample(self, rng: np.random.Generator) -> float:
+        return float(self.scale / rng.gamma(self.shape))
+
+    def scaled(self, unit: float) -> Self:
+        return self.replace(scale=self.scale * unit, relative=False) if self.relative else self
+
+    @property
+    def centre(self) -> float:
+        return self.scale / self.shape
+
+
+@dataclass(frozen=True, eq=False)
+class LogNormal(Spec):
+    """log x ~ Normal(mean, var): vague over orders of magnitude."""
+
+    mean: float = setting(0.0, real)
+    var: float = setting(9.0, positive)
+    support = (0.0, math.inf)
+
+    def log_prob(self, x: float) -> float:
+        t = math.log(x)
+        return -0.5 * math.log(2 * math.pi * self.var) - t - 0.5 * (t - self.mean) ** 2 / self.var
+
+    def sample(self, rng: np.random.Generator) -> float:
+        return math.exp(self.mean + math.sqrt(self.var) * rng.standard_normal())
+
+    def scaled(self, unit: float) -> Self:
+        return self
+
+    @property
+    def centre(self) -> float:
+        return math.exp(self.mean)
+
+
+@dataclass(frozen=True, eq=False)
+class Beta(Spec):
+    """Density ~ x^(a-1) (1-x)^(b-1) on 0 < x < 1."""
+
+    a: float = setting(1.0, positive)
+    b: float = setting(1.0, positive)
+    support = (0.0, 1.0)
+
+    def log_prob(self, x: float) -> float:
+        log_norm = math.lgamma(self.a + self.b) - math.lgamma(self.a) - math.lgamma(self.b)
+        return log_norm + (self.a - 1) * math.log(x) + (self.b - 1) * math.log1p(-x)
+
+    def sample(self, rng: np.random.Generator) -> float:
+        # a draw that rounds to the edge of (0, 1) has probability zero; keep it inside
+        return float(min(max(rng.beta(self.a, self.b), 1e-300), 1 - 1e-16))
+
+    @property
+    def centre(self) -> float:
+        return self.a / (self.a + self.b)
+
+
+@dataclass(frozen=True, eq=False)
+class PerDim(Spec):
+    """One variance per dim, drawn towards each other: s_d ~ InverseGamma(shape, shape level), level ~ Gamma.
+
+    The shared level is integrated out in `log_prob` and drawn afresh whenever it is needed, so it is not part of a
+    chain's state. Reference: own.per-dim-noise in docs/equations.md.
+    """
+
+    shape: float = setting(2.0, positive)
+    level: Any = Gamma(1.0, 1.0, relative=True)
+    support = (0.0, math.inf)
+
+    def log_prob(self, x: np.ndarray) -> float:
+        """Of the vector x, up to the normalising constant that a noise floor brings."""
+        a, n_dims = self.shape, len(x)
+        precision = float(np.sum(1.0 / x))
+        shape = a * n_dims + self.level.shape
+        return (
+            n_dims * (a * math.log(a) - math.lgamma(a))
+            - (a + 1) * float(np.sum(np.log(x)))
+            + self.level.shape * math.log(self.level.rate)
+            - math.lgamma(self.level.shape)
+            + math.lgamma(shape)
+            - shape * math.log(self.level.rate + a * precision)
+        )
+
+    def sample_level(self, rng: np.random.Generator, x: np.ndarray) -> float:
+        """The level given the variances x. Exact with a floor too, since the floor restricts x only."""
+        shape = self.level.shape + self.shape * len(x)
+        return float(rng.gamma(shape) / (self.level.rate + self.shape * np.sum(1.0 / x)))
+
+    def sample(self, rng: np.random.Generator, n_dims: int) -> np.ndarray:
+        return self.shape * self.level.sample(rng) / rng.gamma(self.shape, size=n_dims)
+
+    def scaled(self, unit: float) -> Self:
+        return self.replace(level=self.level.scaled(unit))
+
+
+@dataclass(frozen=True, eq=False)
+class NormalOffset(Spec):
+    """A learned offset: offset_d ~ Normal(centre_d, spread noise_var_d); the centre is the mean of the dim if None."""
+
+    centre: Any = None
+    spread: float = setting(100.0, positive)
+    support = (-math.inf, math.inf)
+
+    def log_prob(self, x: np.ndarray, noise_var: Any) -> float:
+        var = self.spread * np.broadcast_to(noise_var, np.shape(x))
+        return float(-0.5 * np.sum(np.log(2 * np.pi * var) + (x - self.centre) ** 2 / var))
+
+    def sample(self, rng: np.random.Generator, n_dims: int, noise_var: Any) -> np.ndarray:
+        centre = np.zeros(n_dims) if self.centre is None else self.centre
+        return centre + np.sqrt(self.spread * noise_var) * rng.standard_normal(n_dims)

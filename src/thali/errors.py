@@ -1,0 +1,21 @@
+"""The errors a user can meet. Each message says what was expected, what came, and what to do."""
+
+
+class ThaliError(Exception):
+    """Base of every error that thali raises on purpose."""
+
+
+class InvalidParameterError(ThaliError, ValueError):
+    """A parameter has a value outside its domain."""
+
+
+class InvalidDataError(ThaliError, ValueError):
+    """The data cannot be used as given."""
+
+
+class IncompatibleModelError(ThaliError, TypeError):
+    """The prior, the observation model and the inference do not fit together."""
+
+
+class InvalidFileError(ThaliError, ValueError):
+    """A file cannot be read: damaged, not ours, or from a newer version."""

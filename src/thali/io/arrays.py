@@ -1,0 +1,68 @@
+"""Read NumPy files. Pickles are never loaded: opening a data file must not be able to run code."""
+
+from pathlib import Path
+
+import numpy as np
+
+from thali.errors import InvalidDataError
+from thali.io.cells import Cells, no_numbers_error
+
+
+def read_numpy(path: Path) -> Cells:
+    """Read a `.npy` matrix, or from an `.npz` the array named X or else the only matrix of numbers in it."""
+    try:
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.lib.npyio.NpzFile):
+                loaded = _choose(path, loaded)
+            return _matrix(path, loaded)
+    except InvalidDataError:
+        raise
+    except Exception as error:  # a damaged file makes NumPy and zipfile raise anything, even TokenError
+        raise InvalidDataError(
+            f"{path} is not a NumPy file of plain numbers: it is damaged, or holds Python objects (pickle), "
+            f"which thali never loads because that can run code. Save a matrix of numbers with numpy.save"
+        ) from error
+
+
+def _choose(path: Path, archive: np.lib.npyio.NpzFile) -> np.ndarray:
+    names = archive.files
+    if "X" in names:
+        return archive["X"]
+    arrays: dict[str, np.ndarray | None] = {name: _load(archive, name) for name in names}
+    matrices = [found for found in arrays.values() if found is not None and _is_matrix(found)]
+    if len(matrices) == 1:
+        return matrices[0]
+    held = ", ".join(
+        f"{name} (Python objects)" if found is None else f"{name} ({found.dtype}, shape {found.shape})"
+        for name, found in arrays.items()
+    )
+    raise InvalidDataError(
+        f"{path}: expected an array named X or exactly one matrix of numbers, found {held or 'no arrays'}. "
+        f"Save the data under the name X: numpy.savez(path, X=data)"
+    )
+
+
+def _load(archive: np.lib.npyio.NpzFile, name: str) -> np.ndarray | None:
+    try:
+        return archive[name]
+    except ValueError:
+        return None
+
+
+def _is_matrix(values: np.ndarray) -> bool:
+    return values.ndim == 2 and values.dtype.kind in "biuf"
+
+
+def _matrix(path: Path, values: np.ndarray) -> Cells:
+    if not _is_matrix(values):
+        remedy = "Use data.reshape(-1, 1) for a single column" if values.ndim == 1 else "Save one row per object"
+        raise InvalidDataError(
+            f"{path}: expected a matrix of real numbers (2-d), "
+            f"got an array of {values.dtype} with shape {values.shape}. {remedy}"
+        )
+    if values.shape[0] == 0:
+        raise InvalidDataError(f"{path} has no rows (shape {values.shape}); expected at least one")
+    if values.shape[1] == 0:
+        raise no_numbers_error(path)
+    return Cells(np.ascontiguousarray(values, dtype=np.float64), None, None)

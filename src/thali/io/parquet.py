@@ -1,0 +1,66 @@
+"""Read Parquet files through pandas and pyarrow, which are imported only when such a file is asked for."""
+
+from decimal import Decimal
+from numbers import Real
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from thali.errors import InvalidDataError
+from thali.io.cells import Cells, are_row_names, no_numbers_error, text_column_error
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def read_parquet(path: Path) -> Cells:
+    """Read the columns of numbers; a text index, or else a first column of distinct texts, names the rows."""
+    frame = _load(path)
+    if len(frame) == 0:
+        raise InvalidDataError(f"{path} has no rows; expected at least one")
+    names = [str(name) for name in frame.columns]
+    columns = [frame.iloc[:, i] for i in range(frame.shape[1])]
+    row_names = _names(frame.index.to_series())
+    if row_names is None and columns:
+        row_names = _names(columns[0])
+        if row_names is not None:
+            names, columns = names[1:], columns[1:]
+    if not columns:
+        raise no_numbers_error(path)
+    values = [_floats(path, name, column) for name, column in zip(names, columns, strict=True)]
+    return Cells(np.column_stack(values), row_names, tuple(names))
+
+
+def _load(path: Path) -> "pd.DataFrame":
+    try:
+        import pandas as pd
+        import pyarrow  # noqa: F401, asked for here so that its absence is told from a damaged file
+    except ImportError as error:
+        raise InvalidDataError(
+            f"{path}: reading Parquet needs pandas and pyarrow, and {error.name} is not installed. Run "
+            f'pip install "thali[data]", or save the data as .csv or .npy'
+        ) from error
+    try:
+        return pd.read_parquet(path, engine="pyarrow")
+    except Exception as error:  # a damaged file makes pyarrow and pandas raise anything, even KeyError
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InvalidDataError(f"{path} is not a Parquet file of plain columns ({reason}); write it anew") from error
+
+
+def _names(column: "pd.Series") -> tuple[str, ...] | None:
+    """Return the values as row names if they are distinct texts, else None."""
+    values = column.tolist()
+    if all(isinstance(value, str) for value in values) and are_row_names(values):
+        return tuple(values)
+    return None
+
+
+def _floats(path: Path, name: str, column: "pd.Series") -> np.ndarray:
+    if column.dtype.kind in "biuf":
+        return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+    values = [None if missing else value for value, missing in zip(column.tolist(), column.isna(), strict=True)]
+    for value in values:
+        if value is not None and not isinstance(value, Real | Decimal):
+            raise text_column_error(path, name, value)
+    return np.array([np.nan if value is None else float(value) for value in values])

@@ -1,0 +1,1 @@
+"""Compiled loops. The only folder that imports numba; see `_jit.py`."""

@@ -1,0 +1,327 @@
+"""X = offset + Z A + noise, with Gaussian features A integrated out (Griffiths & Ghahramani 2005).
+
+One noise level:     A_kd ~ N(0, feature_var),              noise_nd ~ N(0, noise_var)
+One level per dim:   A_kd ~ N(0, feature_var noise_var_d),  noise_nd ~ N(0, noise_var_d)
+
+In the second form feature_var is in units of each dim's noise, so that after division by the noise sd one K x K inverse
+serves all dims and noise_var_d has an exact conditional with the features and the offset integrated out.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+
+from thali.binary import Array, check_binary
+from thali.distributions import InverseGamma, LogNormal, NormalOffset, PerDim
+from thali.errors import InvalidDataError, InvalidParameterError
+from thali.kernels.collapsed_rows import collapsed_sweep
+from thali.kernels.encode_rows import encode_rows
+from thali.observations._gaussian import GaussianData, GaussianRows, Spectrum, check_real, spectrum
+from thali.observations._variances import resample_variances
+from thali.spec import Domain, Spec, hyper, is_distribution, positive, setting
+
+_BEAM = 256  # bit patterns kept per row when new rows are encoded; exact up to 8 features
+
+
+def _positive_array(value: Any) -> bool:
+    value = np.asarray(value)
+    if value.dtype.kind not in "uif" or value.ndim > 1 or value.size == 0:
+        return False
+    return bool((value > 0).all() and np.isfinite(value).all())
+
+
+def _is_floor(value: Any) -> bool:
+    value = np.asarray(value)
+    return value.dtype.kind in "uif" and value.ndim <= 1 and bool(((value >= 0) & (value < 1)).all())
+
+
+def _is_offset(value: Any) -> bool:
+    if value is None:
+        return True
+    value = np.asarray(value)
+    return value.dtype.kind in "uif" and value.ndim == 1 and bool(np.isfinite(value).all())
+
+
+_noise = Domain("a positive number, or one per dim", _positive_array, low=0.0)
+_feature = Domain("a positive number", lambda v: v is None or positive.contains(v), low=0.0)
+_offset = Domain("None, a vector with one number per dim", _is_offset)
+_floor = Domain("a share of each dim's variance, in [0, 1)", _is_floor)
+_scale = Domain("None, or a positive number per dim", lambda v: v is None or _positive_array(v))
+
+
+@dataclass(frozen=True, eq=False)
+class LinearGaussian(Spec):
+    """Binary features that add up, with Gaussian noise.
+
+    noise_var: a positive number; an array with one per dim; a distribution (learned); PerDim() (learned, one per dim).
+    feature_var: a number or a distribution (learned); None takes a vague one that suits the kind of noise.
+    offset: None as in the papers, a vector, or NormalOffset() (learned). It is undone in reconstructions.
+    noise_floor: a learned noise variance stays above this share of the dim's variance (of the mean one, if there is
+    one noise level). On real data the number of features is a function of it.
+    scale: the variance of each dim, to which relative priors and the floor refer; None takes it from the data.
+    """
+
+    noise_var: Any = hyper(InverseGamma(1.0, 0.1, relative=True), _noise)
+    feature_var: Any = hyper(None, _feature)
+    offset: Any = hyper(None, _offset)
+    noise_floor: Any = setting(0.0, _floor)
+    scale: Any = setting(None, _scale)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        floored = np.any(np.asarray(self.noise_floor) > 0)
+        if floored and not is_distribution(self.noise_var) and self.scale is None:
+            raise InvalidParameterError(
+                "LinearGaussian.noise_floor bounds a learned noise_var, but noise_var is fixed at "
+                f"{self.noise_var!r}. Leave noise_floor out, or let noise_var be learned."
+            )
+
+    @property
+    def per_dim(self) -> bool:
+        """Whether each dim has its own noise level."""
+        if is_distribution(self.noise_var):
+            return isinstance(self.noise_var, PerDim)
+        return np.ndim(self.noise_var) == 1
+
+    @cached_property
+    def units(self) -> tuple[float, Array | None]:
+        """(noise variance, scale) of the standardised data that kernels see: unit noise if each dim has its own."""
+        return (1.0, np.sqrt(self.noise_var)) if self.per_dim else (float(self.noise_var), None)
+
+    # ---- the generative model
+
+    def check_data(self, X: Any) -> Array:
+        X = check_real(X)
+        for name in ("noise_var", "offset", "noise_floor", "scale"):
+            value = getattr(self, name)
+            if not is_distribution(value) and np.ndim(value) == 1 and len(value) != X.shape[1]:
+                raise InvalidDataError(
+                    f"LinearGaussian.{name} has {len(value)} entries, but X has {X.shape[1]} dims. Give one per dim."
+                )
+        return X
+
+    def adapt(self, X: Array) -> Self:
+        var = np.nanvar(X, axis=0) if self.scale is None else np.broadcast_to(self.scale, X.shape[1])
+        adapted = self._with_scale(var)
+        if isinstance(self.offset, NormalOffset) and self.offset.centre is None:
+            adapted = adapted.replace(offset=self.offset.replace(centre=np.nanmean(X, axis=0)))
+        return adapted
+
+    def _with_scale(self, var: Array) -> Self:
+        """Relative priors and the floor made absolute. A constant dim counts as one of mean variance."""
+        unit = float(np.mean(var)) or 1.0
+        feature = self.feature_var
+        if feature is None:
+            feature = LogNormal(0.0, 9.0) if self.per_dim else InverseGamma(2.0, 1.0, relative=True)
+        noise = self.noise_var
+        return self.replace(
+            scale=np.where(var > 0, var, unit),
+            noise_var=noise.scaled(unit) if is_distribution(noise) else noise,
+            feature_var=feature.scaled(unit) if is_distribution(feature) else feature,
+        )
+
+    def floor(self, n_dims: int) -> Array:
+        """Smallest noise variance of each dim."""
+        return np.broadcast_to(self.noise_floor * (1.0 if self.scale is None else np.asarray(self.scale)), n_dims)
+
+    def draw(self, rng: np.random.Generator, n_dims: int) -> Self:
+        spec = self if self.scale is not None else self._with_scale(np.ones(n_dims))
+        changes: dict[str, Any] = {}
+        floor = spec.floor(n_dims)
+        if isinstance(spec.noise_var, PerDim):
+            noise = spec.noise_var.sample(rng, n_dims)
+            while (noise < floor).any():  # the joint prior is restricted, not each dim's
+                noise = spec.noise_var.sample(rng, n_dims)
+            changes["noise_var"] = noise
+        elif is_distribution(spec.noise_var):
+            noise = spec.noise_var.sample(rng)
+            while noise < floor.mean():
+                noise = spec.noise_var.sample(rng)
+            changes["noise_var"] = noise
+        if is_distribution(spec.feature_var):
+            changes["feature_var"] = spec.feature_var.sample(rng)
+        if isinstance(spec.offset, NormalOffset):
+            changes["offset"] = spec.offset.sample(rng, n_dims, changes.get("noise_var", spec.noise_var))
+        return spec.replace(**changes)
+
+    def draw_features(self, rng: np.random.Generator, n_features: int, n_dims: int) -> Array:
+        self.require_concrete("draw_features")
+        sd = np.sqrt(self.feature_var * (self.noise_var if self.per_dim else 1.0))
+        return sd * rng.standard_normal((n_features, n_dims))
+
+    def simulate(
+        self, rng: np.random.Generator, Z: Array, *, n_dims: int | None = None, features: Array | None = None
+    ) -> Array:
+        Z = check_binary(Z)
+        if features is None:
+            if n_dims is None:
+                raise InvalidParameterError(
+                    "LinearGaussian.simulate needs n_dims, or the features to use. Got neither."
+                )
+            concrete = self.draw(rng, n_dims)
+            features = concrete.draw_features(rng, Z.shape[1], n_dims)
+        else:
+            concrete = self.draw(rng, np.shape(features)[1])
+        noise = rng.standard_normal((len(Z), np.shape(features)[1]))
+        X = Z @ features + np.sqrt(concrete.noise_var) * noise
+        return X if concrete.offset is None else X + concrete.offset
+
+    def log_prob(self, X: Array, local: Any, features: Array) -> float:
+        self.require_concrete("log_prob")
+        Z = local.z if hasattr(local, "z") else local
+        mean = Z @ features + (0.0 if self.offset is None else self.offset)
+        var = np.broadcast_to(self.noise_var, np.shape(X))
+        seen = ~np.isnan(X)
+        residual = np.where(seen, X - mean, 0.0)
+        return float(-0.5 * np.sum(np.where(seen, np.log(2 * np.pi * var) + residual**2 / var, 0.0)))
+
+    def log_hyper(self, current: Self) -> float:
+        total = 0.0
+        for name, prior in self.learned.items():
+            value = getattr(current, name)
+            total += prior.log_prob(value, current.noise_var) if name == "offset" else prior.log_prob(value)
+        return total
+
+    def log_marginal(self, X: Array, Z: Array) -> float:
+        """log p(X | Z) of the observed cells, features integrated out."""
+        self.require_concrete("log_marginal")
+        X, Z = self.check_data(X), check_binary(Z).astype(float)
+        noise, scale = self.units
+        Y = X if self.offset is None else X - self.offset
+        Y = Y if scale is None else Y / scale
+        total = 0.0 if scale is None else -float(np.sum(~np.isnan(X) * np.log(scale)))
+        patterns, group = np.unique(~np.isnan(X), axis=1, return_inverse=True)
+        for g, seen in enumerate(patterns.T):  # dims observed in the same rows share their matrices
+            y, z = Y[np.ix_(seen, group.ravel() == g)], Z[seen]
+            part = spectrum(z.T @ z, z.T @ y, float(np.sum(y * y)), *y.shape)
+            total += part.log_likelihood(noise, self.feature_var)
+        return total
+
+    # ---- CollapsedRows
+
+    def prepare(self, X: Array) -> GaussianData:
+        return GaussianData(X)
+
+    def start(self, rng: np.random.Generator, data: GaussianData, Z: Array) -> tuple[Self, GaussianRows]:
+        """Half of the variance is noise at first; missing cells begin at the mean of their dim."""
+        changes: dict[str, Any] = {}
+        if is_distribution(self.noise_var):
+            half = np.maximum(0.5 * np.asarray(self.scale), self.floor(data.n_dims))
+            changes["noise_var"] = half if self.per_dim else float(half.mean())
+        if is_distribution(self.feature_var):
+            changes["feature_var"] = self.feature_var.centre
+        if isinstance(self.offset, NormalOffset):
+            changes["offset"] = np.array(self.offset.centre, dtype=float)
+        current = self.replace(**changes)
+        return current, current.rows(data, Z, data.mean[data.missing_dim])
+
+    def rows(self, data: GaussianData, Z: Array, filled: Array) -> GaussianRows:
+        """Row variables with their statistics, from scratch."""
+        dense = np.asarray(Z, dtype=float)
+        cross = dense.T @ data.X
+        if data.any_missing:
+            np.add.at(cross.T, data.missing_dim, filled[:, None] * dense[data.missing[0]])
+        return GaussianRows(np.ascontiguousarray(Z, dtype=np.uint8), dense.T @ dense, cross, filled)
+
+    def sweep(
+        self,
+        rng: np.random.Generator,
+        data: GaussianData,
+        local: GaussianRows,
+        log_odds: Array,
+        new_rate: float,
+    ) -> tuple[GaussianRows, dict[str, float]]:
+        noise, scale = self.units
+        offset = self.offset
+        X, products, square = data.standardised(offset, scale, local.filled)
+        K = local.z.shape[1]
+        room = K + (0 if new_rate == 0 else 8 + K // 4)
+        Z, gram, cross = _with_room(local.z, local.gram, self._standard_cross(local), room)
+        row, pending, changed, rebuilt = 0, -1, 0, 0
+        while row < data.n_rows:
+            K, row, pending, n_changed, n_rebuilt, drift = collapsed_sweep(
+                X, square, products, data.missing_start, data.missing_dim, Z, K, gram, cross,
+                log_odds, new_rate, noise, float(self.feature_var), row, pending, rng,
+            )  # fmt: skip
+            changed, rebuilt = changed + n_changed, rebuilt + n_rebuilt
+            if row < data.n_rows:
+                Z, gram, cross = _with_room(Z[:, :K], gram[:K, :K], cross[:K], 2 * (K + pending))
+        gram = gram[:K, :K].copy()
+        cross = cross[:K] if scale is None else cross[:K] * scale
+        if offset is not None:
+            cross = cross + np.outer(np.diag(gram), offset)
+        filled = data.take_filled(offset, scale, local.filled)
+        info = {"changed": changed / data.n_rows, "rebuilt": rebuilt / data.n_rows, "drift": drift}
+        return GaussianRows(np.ascontiguousarray(Z[:, :K]), gram, np.array(cross), filled), info
+
+    def _standard_cross(self, local: GaussianRows) -> Array:
+        """Z' of the standardised data."""
+        scale = self.units[1]
+        cross = local.cross if self.offset is None else local.cross - np.outer(np.diag(local.gram), self.offset)
+        return cross if scale is None else cross / scale
+
+    def spectrum(self, data: GaussianData, local: GaussianRows) -> Spectrum:
+        """Of the standardised data."""
+        scale = self.units[1]
+        sums = data.sums(local.filled)
+        square = sums.square
+        if self.offset is not None:
+            square = square - 2 * self.offset * sums.total + data.n_rows * self.offset**2
+        if scale is not None:
+            square = square / scale**2
+        return spectrum(local.gram, self._standard_cross(local), float(square.sum()), data.n_rows, data.n_dims)
+
+    def log_evidence(self, data: GaussianData, local: GaussianRows) -> float:
+        noise, scale = self.units
+        change = 0.0 if scale is None else data.n_rows * float(np.sum(np.log(scale)))
+        return self.spectrum(data, local).log_likelihood(noise, self.feature_var) - change
+
+    def resample(self, rng: np.random.Generator, current: Self, data: GaussianData, local: GaussianRows) -> Self:
+        return resample_variances(rng, self, current, data, local)
+
+    def codebook(self, data: GaussianData, local: GaussianRows) -> dict[str, Array]:
+        """Posterior of the features, A_d ~ N(features_d, noise_var_d gram_inv), and the current hyperparameters."""
+        noise, scale = self.units
+        used = np.diag(local.gram) > 0
+        ridge = noise / self.feature_var
+        gram = local.gram[np.ix_(used, used)]
+        # eq: GG05.feature-posterior
+        gram_inv = np.linalg.inv(gram + ridge * np.eye(len(gram)))
+        features = gram_inv @ self._standard_cross(local)[used]
+        return {
+            "features": features if scale is None else features * scale,
+            "gram_inv": 0.5 * (gram_inv + gram_inv.T),
+            "counts": np.diag(gram).astype(np.int64),
+        }
+
+    def encode(self, X: Array, codebook: dict[str, Array], log_odds: Array, new_rate: float) -> tuple[Array, Array]:
+        noise, scale = self.units
+        observed = ~np.isnan(X)
+        Y = np.where(observed, X, 0.0)
+        if self.offset is not None:
+            Y = np.where(observed, Y - self.offset, 0.0)
+        features = codebook["features"]
+        change = np.zeros(len(X))
+        if scale is not None:
+            Y, features = Y / scale, features / scale
+            change = observed @ np.log(scale)
+        presence, log_density = encode_rows(
+            np.ascontiguousarray(Y), observed, np.ascontiguousarray(features), np.ascontiguousarray(codebook["gram_inv"]),
+            np.asarray(log_odds, float), float(new_rate), noise, float(self.feature_var), _BEAM,
+        )  # fmt: skip
+        return presence, log_density - change
+
+
+def _with_room(Z: Array, gram: Array, cross: Array, room: int) -> tuple[Array, Array, Array]:
+    """Copies with `room` columns (at least one), the unused ones zero."""
+    K = Z.shape[1]
+    room = max(room, 1)
+    larger = np.zeros((len(Z), room), dtype=np.uint8)
+    larger[:, :K] = Z
+    larger_gram = np.zeros((room, room))
+    larger_gram[:K, :K] = gram
+    larger_cross = np.zeros((room, cross.shape[1]))
+    larger_cross[:K] = cross
+    return larger, larger_gram, larger_cross

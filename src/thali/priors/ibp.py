@@ -1,0 +1,138 @@
+"""The Indian buffet process with one, two or three parameters.
+
+Griffiths & Ghahramani (2011) for `mass`; Ghahramani, Griffiths & Sollich (2007) for `concentration`; Teh & Gorur
+(2009) for `discount`. The first row has Poisson(mass) features; row i takes a feature that m earlier rows have with
+probability (m - discount) / (i - 1 + concentration), then Poisson(new_rate(i)) new ones. Rows are exchangeable.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from scipy.special import digamma, gammaln
+
+from thali.binary import Array, check_binary, column_counts, history_counts
+from thali.distributions import Gamma
+from thali.slice_sampling import slice_sample, slice_sample_positive
+from thali.spec import Spec, hyper, positive, unit_interval
+
+_NO_DISCOUNT = 1e-7  # below it the limit discount -> 0 is exact to rounding and the general formula is not
+
+
+@dataclass(frozen=True, eq=False)
+class IBP(Spec):
+    """Infinitely many features, finitely many in use.
+
+    mass: expected number of features of a row. concentration: larger values share features less. discount: positive
+    values give a power law of feature counts. Each is a number (fixed) or a distribution (learned).
+    """
+
+    mass: Any = hyper(Gamma(1.0, 1.0), positive)
+    concentration: Any = hyper(1.0, positive)
+    discount: Any = hyper(0.0, unit_interval)
+
+    def draw(self, rng: np.random.Generator) -> Self:
+        return self.replace(**{name: prior.sample(rng) for name, prior in self.learned.items()})
+
+    def log_hyper(self, current: Self) -> float:
+        return sum(prior.log_prob(getattr(current, name)) for name, prior in self.learned.items())
+
+    def simulate(self, rng: np.random.Generator, n_rows: int) -> Array:
+        """The restaurant: columns in order of first appearance."""
+        prior = self.draw(rng)
+        Z = np.zeros((n_rows, 8), dtype=np.uint8)
+        counts = np.zeros(0, dtype=np.int64)
+        for n in range(n_rows):
+            old = len(counts)
+            taken = rng.random(old) * (n + prior.concentration) < counts - prior.discount
+            n_new = int(rng.poisson(prior.new_rate(n + 1)))
+            while old + n_new > Z.shape[1]:
+                Z = np.hstack([Z, np.zeros_like(Z)])
+            Z[n, :old] = taken
+            Z[n, old : old + n_new] = 1
+            counts = np.concatenate([counts + taken, np.ones(n_new, dtype=np.int64)])
+        return np.ascontiguousarray(Z[:, : len(counts)])
+
+    def log_prob(self, Z: Array) -> float:
+        """Log probability of the left-ordered class of Z; empty columns count for nothing."""
+        self.require_concrete("log_prob")
+        Z = check_binary(Z)
+        counts = column_counts(Z)
+        # eq: IBP.class-prob
+        return self._log_prob_counts(counts[counts > 0], len(Z)) - sum(math.lgamma(k + 1) for k in history_counts(Z))
+
+    def _log_prob_counts(self, counts: Array, n_rows: int) -> float:
+        """The part of log_prob that depends on the hyperparameters."""
+        c, d = self.concentration, self.discount
+        per_feature = math.log(self.mass) + math.lgamma(1 + c) - math.lgamma(c + d) - math.lgamma(1 - d)
+        columns = gammaln(counts - d) + gammaln(n_rows - counts + c + d) - math.lgamma(n_rows + c)
+        return len(counts) * per_feature - self.mass * self._features_per_mass(n_rows) + float(columns.sum())
+
+    def _features_per_mass(self, n_rows: int) -> float:
+        """E[number of features of n_rows rows] / mass = sum of the new-feature rates, in closed form."""
+        c, d = self.concentration, self.discount
+        if d < _NO_DISCOUNT:
+            # eq: IBP.expected-features
+            return float(c * (digamma(c + n_rows) - digamma(c)))
+        # eq: IBP.expected-features-discount
+        exponent = math.lgamma(n_rows + c + d) - math.lgamma(n_rows + c) - math.lgamma(c + d) + math.lgamma(c)
+        return c / d * math.expm1(exponent)
+
+    def log_odds(self, n_rows: int) -> Array:
+        self.require_concrete("log_odds")
+        others = np.arange(n_rows, dtype=float)
+        with np.errstate(divide="ignore"):
+            # eq: IBP.predictive
+            table = np.log(np.maximum(others - self.discount, 0.0)) - np.log(
+                n_rows - 1 + self.concentration - others + self.discount
+            )
+        table[0] = -np.inf
+        return table
+
+    def new_rate(self, n_rows: int) -> float:
+        self.require_concrete("new_rate")
+        c, d = self.concentration, self.discount
+        # eq: IBP.new-rate
+        log_ratio = math.lgamma(1 + c) + math.lgamma(n_rows - 1 + c + d) - math.lgamma(n_rows + c) - math.lgamma(c + d)
+        return self.mass * math.exp(log_ratio)
+
+    def resample(self, rng: np.random.Generator, current: Self, Z: Array) -> Self:
+        if not self.learned:
+            return current
+        n_rows = len(Z)
+        counts = column_counts(Z)
+        counts = counts[counts > 0]
+        for name, prior in self.learned.items():
+            if name == "mass" and isinstance(prior, Gamma):
+                # eq: IBP.mass-conditional
+                rate = prior.rate + current._features_per_mass(n_rows)
+                value = rng.gamma(prior.shape + len(counts)) / rate
+            elif name == "discount":
+                value = _slice_unit(_target(current, name, prior, counts, n_rows), current.discount, rng)
+            else:
+                start = getattr(current, name)
+                value = slice_sample_positive(_target(current, name, prior, counts, n_rows), start, rng)
+            current = current.replace(**{name: float(value)})
+        return current
+
+
+def _target(current: IBP, name: str, prior: Any, counts: Array, n_rows: int) -> Any:
+    def log_density(value: float) -> float:
+        if not 0 < value < math.inf:
+            return -math.inf
+        return prior.log_prob(value) + current.replace(**{name: value})._log_prob_counts(counts, n_rows)
+
+    return log_density
+
+
+def _slice_unit(log_density: Any, x: float, rng: np.random.Generator) -> float:
+    """Slice sampling on (0, 1), moved on the logit scale (Jacobian x (1 - x))."""
+
+    def on_logit(t: float) -> float:
+        value = 1 / (1 + math.exp(-t)) if t > -700 else 0.0
+        if not 0 < value < 1:
+            return -math.inf
+        return log_density(value) + math.log(value) + math.log1p(-value)
+
+    return 1 / (1 + math.exp(-slice_sample(on_logit, math.log(x) - math.log1p(-x), rng)))

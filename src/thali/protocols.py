@@ -1,0 +1,124 @@
+"""Every capability by which priors, observation models and inferences meet: the library's vocabulary.
+
+    logit P(z_nk = 1 | rest)  =  prior log-odds of k  +  evidence for k from row n
+
+A prior speaks log-odds and never sees data; an observation model speaks evidence and never sees the prior; an inference
+adds the two. A component declares nothing: it *has* a capability when it has the methods. Hyperparameters that are
+learned are distributions in a spec; `current` is the same spec with their current values in place (a concrete spec).
+"""
+
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+Array = np.ndarray
+Generator = np.random.Generator
+
+
+@runtime_checkable
+class Prior(Protocol):
+    """A distribution over binary matrices Z with n_rows rows."""
+
+    def draw(self, rng: Generator) -> Any:
+        """This prior with a number in place of each distribution."""
+
+    def simulate(self, rng: Generator, n_rows: int) -> Array:
+        """A draw of Z, uint8 (n_rows, n_features)."""
+
+    def log_prob(self, Z: Array) -> float:
+        """Log probability of Z; of its class, where the columns have no order. Concrete priors only."""
+
+    def log_hyper(self, current: Any) -> float:
+        """Log density of the learned hyperparameters of `current`, up to a constant."""
+
+
+@runtime_checkable
+class Predictive(Prior, Protocol):
+    """Exchangeable rows with a closed conditional of one row given the others."""
+
+    def log_odds(self, n_rows: int) -> Array:
+        """log_odds[m]: of having a feature that m of the other n_rows - 1 rows have; -inf at m = 0 if infinite."""
+
+    def new_rate(self, n_rows: int) -> float:
+        """Poisson rate of the number of features that one row alone has; zero for a finite prior."""
+
+    def resample(self, rng: Generator, current: Any, Z: Array) -> Any:
+        """`current` with its learned hyperparameters drawn given Z, by a step that leaves their posterior invariant."""
+
+
+@runtime_checkable
+class Observation(Protocol):
+    """A distribution of data X (n_rows, n_dims) given Z and features."""
+
+    def check_data(self, X: Any) -> Array:
+        """X as this model needs it, NaN for missing cells, or an error that says what is wrong."""
+
+    def adapt(self, X: Array) -> Any:
+        """This model with what depends on the scale of the data (relative priors, floors) made absolute."""
+
+    def draw(self, rng: Generator, n_dims: int) -> Any:
+        """This model with a number in place of each distribution."""
+
+    def draw_features(self, rng: Generator, n_features: int, n_dims: int) -> Array:
+        """Features from their prior, (n_features, n_dims)."""
+
+    def simulate(self, rng: Generator, Z: Array, *, n_dims: int | None = None, features: Array | None = None) -> Array:
+        """A draw of X."""
+
+    def log_prob(self, X: Array, local: Any, features: Array) -> float:
+        """Log density of the observed cells of X given the row variables and the features."""
+
+    def log_hyper(self, current: Any) -> float:
+        """Log density of the learned hyperparameters of `current`, up to a constant."""
+
+
+@runtime_checkable
+class CollapsedRows(Observation, Protocol):
+    """Features integrated out. `local` is the model's own NamedTuple whose first field is z."""
+
+    def prepare(self, X: Array) -> Any:
+        """The working form of checked data, one per chain: opaque to the inference."""
+
+    def start(self, rng: Generator, data: Any, Z: Array) -> tuple[Any, Any]:
+        """(current, local): hyperparameters and row variables from which to begin, given Z."""
+
+    def sweep(
+        self, rng: Generator, data: Any, local: Any, log_odds: Array, new_rate: float
+    ) -> tuple[Any, dict[str, float]]:
+        """Draw every row's bits (and what else is local) given the rest. Concrete models only."""
+
+    def resample(self, rng: Generator, current: Any, data: Any, local: Any) -> Any:
+        """`current` with its learned hyperparameters drawn given Z and X, features integrated out."""
+
+    def log_evidence(self, data: Any, local: Any) -> float:
+        """log p(X, local's imputed cells | Z) with the features integrated out."""
+
+    def log_marginal(self, X: Array, Z: Array) -> float:
+        """log p(X | Z) of the observed cells, features integrated out."""
+
+    def codebook(self, data: Any, local: Any) -> dict[str, Array]:
+        """What is needed to encode new rows: `features` (posterior mean), `gram_inv`, and the hyperparameters."""
+
+    def encode(self, X: Array, codebook: dict[str, Array], log_odds: Array, new_rate: float) -> tuple[Array, Array]:
+        """(presence, log density) of new rows, each on its own."""
+
+
+@runtime_checkable
+class Inference(Protocol):
+    """What an inference needs of the other two, and its settings."""
+
+    needs_prior: tuple[type, ...]
+    needs_observation: tuple[type, ...]
+
+
+@runtime_checkable
+class Iterative(Inference, Protocol):
+    """A sampler: a state, and a step that leaves the posterior invariant. Both are pure in their arguments."""
+
+    n_warmup: int
+    n_draws: int
+    thin: int
+
+    def init(self, rng: Generator, model: Any, data: Any, n_rows: int) -> Any: ...
+
+    def step(self, rng: Generator, state: Any, model: Any, data: Any) -> tuple[Any, Any]: ...

@@ -1,0 +1,1 @@
+"""The report of a fit: figures of plain arrays. Needs matplotlib: `pip install "thali[report]"`."""

@@ -1,0 +1,31 @@
+"""The only place where a seed becomes a random generator."""
+
+import numbers
+from typing import Any
+
+import numpy as np
+
+from thali.errors import InvalidParameterError
+
+Seed = Any  # None, an int, a numpy Generator or a (legacy) numpy RandomState
+
+
+def make_generator(random_state: Seed) -> np.random.Generator:
+    """A PCG64 generator from None (fresh entropy), an integer, a Generator (used as it is) or a RandomState."""
+    if random_state is None:
+        return np.random.default_rng()
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.default_rng(int(random_state.randint(0, 2**31 - 1)))
+    if isinstance(random_state, numbers.Integral) and not isinstance(random_state, bool) and int(random_state) >= 0:
+        return np.random.default_rng(int(random_state))
+    raise InvalidParameterError(
+        "random_state must be None, a non-negative integer or a numpy Generator. "
+        f"Got {random_state!r}. Pass an integer for a reproducible run."
+    )
+
+
+def spawn(rng: np.random.Generator, n: int) -> list[np.random.Generator]:
+    """n independent streams. They depend on `rng` and on n only, never on how many workers use them."""
+    return list(rng.spawn(n))

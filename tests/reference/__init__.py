@@ -1,0 +1,1 @@
+"""NumPy twins of the compiled kernels: slow, and meant to be read beside the formulas."""
