@@ -21,11 +21,11 @@ LAYERS = (
     ("command line", {"cli", "__main__"}),
     ("public names", {"__init__"}),
     ("faces", {"estimator", "report", "compare", "how_many", "testing"}),
-    ("running", {"auto", "run", "run_dask"}),
+    ("running", {"auto", "run", "run_dask", "progress", "saving", "spec_json"}),
     ("inference", {"inference"}),
     ("models", {"model", "posterior", "diagnostics", "truncation", "datasets"}),
     ("parts", {"priors", "observations"}),
-    ("vocabulary", {"protocols", "spec", "stats", "distributions", "metrics", "io"}),
+    ("vocabulary", {"protocols", "spec", "stats", "distributions", "metrics", "io", "files", "ragged"}),
     ("kernels", {"kernels"}),
     ("ground", {"errors", "rng", "binary", "slice_sampling"}),
 )
@@ -37,6 +37,8 @@ SIDEWAYS = {
     ("estimator", "report"),  # m.report(), imported when called
     ("run_dask", "run"),
     ("auto", "run"),
+    ("saving", "auto"),
+    ("saving", "spec_json"),
     ("posterior", "model"),
     ("diagnostics", "posterior"),
     ("protocols", "spec"),

@@ -27,9 +27,13 @@ def choose(inference: Any, prior: Any, observation: Any, n_rows: int, n_dims: in
         for candidate in alternatives:
             if not lacking(prior, observation, candidate):
                 size = f"{n_rows} x {n_dims}"
-                return Choice(candidate, f"{type(candidate).__name__}: exact sampling, features integrated out ({size})")
+                return Choice(
+                    candidate, f"{type(candidate).__name__}: exact sampling, features integrated out ({size})"
+                )
         check_composition(prior, observation, alternatives[0], alternatives)
     if not all(hasattr(inference, name) for name in ("needs_prior", "needs_observation")):
-        raise InvalidParameterError(f'inference must be "auto" or an inference such as CollapsedGibbs(). Got {inference!r}.')
+        raise InvalidParameterError(
+            f'inference must be "auto" or an inference such as CollapsedGibbs(). Got {inference!r}.'
+        )
     check_composition(prior, observation, inference, alternatives)
     return Choice(inference, f"{type(inference).__name__}: as asked")

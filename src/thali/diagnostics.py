@@ -47,7 +47,9 @@ def verdict(diagnoses: Mapping[str, Diagnosis]) -> str:
     if not bad:
         worst = max(d.r_hat for d in diagnoses.values())
         least = min(d.ess for d in diagnoses.values())
-        return f"converged (R-hat at most {worst:.2f} on {len(diagnoses)} label-free summaries, ESS at least {least:.0f})"
+        return (
+            f"converged (R-hat at most {worst:.2f} on {len(diagnoses)} label-free summaries, ESS at least {least:.0f})"
+        )
     listed = ", ".join(f"{name} (R-hat {d.r_hat:.2f}, ESS {d.ess:.0f})" for name, d in bad.items())
     remedy = "draw more (n_warmup, n_draws)"
     if "n_features" in bad and bad["n_features"].r_hat > R_HAT_LIMIT:

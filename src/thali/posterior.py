@@ -38,7 +38,7 @@ class Draws:
     def __init__(
         self, model: Model, draws: dict[str, Array], hyper: dict[str, Array], Z: Ragged, codebooks: dict[str, Ragged]
     ) -> None:
-        self.model, self.draws, self._hyper, self._Z, self._codebooks = model, draws, hyper, Z, codebooks
+        self.model, self.draws, self.hyper, self.packed_z, self.codebooks = model, draws, hyper, Z, codebooks
         self.n_chains, self.n_draws = draws["n_features"].shape
 
     @classmethod
@@ -69,27 +69,27 @@ class Draws:
 
     def Z(self, chain: int, draw: int) -> Array:  # noqa: N802 (the matrix has this name)
         """Z of one draw, (n_rows, n_features) uint8; a finite prior's empty columns included."""
-        return self._Z[self._index(chain, draw)]
+        return self.packed_z[self._index(chain, draw)]
 
     def features(self, chain: int, draw: int) -> Array:
         """Posterior mean of the features in use given Z of that draw, (n_features, n_dims)."""
         return self.codebook(chain, draw)["features"]
 
     def codebook(self, chain: int, draw: int) -> dict[str, Array]:
-        return {name: arrays[self._index(chain, draw)] for name, arrays in self._codebooks.items()}
+        return {name: arrays[self._index(chain, draw)] for name, arrays in self.codebooks.items()}
 
     def concrete(self, chain: int, draw: int) -> Model:
         """The model with the hyperparameters of one draw."""
         parts = {}
         for part in ("prior", "observation"):
             spec = getattr(self.model, part)
-            values = {name: self._hyper[f"{part}.{name}"][chain, draw] for name in spec.learned}
+            values = {name: self.hyper[f"{part}.{name}"][chain, draw] for name in spec.learned}
             parts[part] = spec.replace(**{n: v if np.ndim(v) else float(v) for n, v in values.items()})
         return Model(**parts)
 
     @property
     def n_rows(self) -> int:
-        return int(self._Z.shapes[0, 0])
+        return int(self.packed_z.shapes[0, 0])
 
     # ---- summaries
 
@@ -115,7 +115,7 @@ class Draws:
         model = self.concrete(chain, draw)
         codebook = self.codebook(chain, draw)
         log_odds = model.prior.log_odds(self.n_rows + 1)
-        n_empty = self._Z.shapes[self._index(chain, draw), 1] - len(codebook["counts"])
+        n_empty = self.packed_z.shapes[self._index(chain, draw), 1] - len(codebook["counts"])
         rate = model.prior.new_rate(self.n_rows + 1)
         if n_empty:  # a finite prior's unused columns: few and rare, as good as Poisson
             rate += float(n_empty) / (1.0 + math.exp(-log_odds[0]))

@@ -8,16 +8,6 @@ from scipy.special import logsumexp
 BLOCK = 32
 
 
-def block_gram(X):
-    n_rows = X.shape[0]
-    gram = np.zeros((n_rows, BLOCK))
-    for n in range(n_rows):
-        first = n - n % BLOCK
-        for t in range(min(BLOCK, n_rows - first)):
-            gram[n, t] = X[n] @ X[first + t]
-    return gram, (X**2).sum(axis=1)
-
-
 def _log_density(x, z, n_own, others, cells, noise_var, feature_var):
     """log N(x; z mu, noise_var + z Sigma z' + n_own feature_var) over the observed cells, up to (2 pi)^(-D/2)."""
     Z, X = others
@@ -40,10 +30,8 @@ def collapsed_sweep(
         before = Z[n, :K].copy()
         counts = Z[:, :K].sum(axis=0, dtype=int)
         own = [k for k in range(K) if grows and Z[n, k] and counts[k] == 1]
-        for k in reversed(range(K)):  # the last column moves into the place of a deleted one, as in the kernel
-            pass
         k = 0
-        while k < K:
+        while k < K:  # the last column moves into the place of a deleted one, as in the kernel
             if grows and Z[n, k] and Z[:, k].sum() == 1:
                 Z[:, k] = Z[:, K - 1]
                 Z[:, K - 1] = 0

@@ -31,19 +31,6 @@ BLOCK = 32  # rows per matrix product
 _REBUILD_ABOVE = 30.0  # 1/(1 - leverage) beyond which a rank-one removal loses too many digits
 
 
-def _block_gram(X):
-    """gram[n, t] = x_n . x_{first row of n's block + t}, and |x_n|^2. Cost O(N BLOCK D)."""
-    n_rows = X.shape[0]
-    gram = np.zeros((n_rows, BLOCK))
-    square = np.empty(n_rows)
-    for first in range(0, n_rows, BLOCK):
-        last = min(first + BLOCK, n_rows)
-        gram[first:last, : last - first] = np.dot(X[first:last], X[first:last].T)
-        for n in range(first, last):
-            square[n] = gram[n, n - first]
-    return gram, square
-
-
 def _collapsed_sweep(
     X, square, block_gram, missing_start, missing_dim, Z, K, gram, cross,
     log_odds, new_rate, noise_var, feature_var, start, pending, rng,
@@ -51,7 +38,8 @@ def _collapsed_sweep(
     """Draw z_n and the missing cells of x_n given all else, for n = start, ..., N-1. All arrays change in place.
 
     Z (N, capacity) uint8 has K columns in use; gram = Z'Z and cross = Z'X hold the same columns; missing cells of row n
-    are missing_dim[missing_start[n]:missing_start[n+1]]. `log_odds[m]` and `new_rate` are the prior's.
+    are missing_dim[missing_start[n]:missing_start[n+1]]; block_gram[n, t] = x_n . x_(first row of n's block + t) and
+    square[n] = |x_n|^2. `log_odds[m]` and `new_rate` are the prior's.
     Returns (K, next row, pending, changed rows, rebuilds, drift): next row < N means that `pending` new columns did not
     fit: enlarge Z, gram and cross, and call again from that row. drift = max |P (Z'Z + r I) - I| at the end.
     Cost O(N K D) as matrix products, O(K) per row and O(K^2) per changed row besides.
@@ -328,5 +316,4 @@ def _collapsed_sweep(
     return K, next_row, next_pending, n_changed, n_rebuilt, drift
 
 
-block_gram = jit(_block_gram)
 collapsed_sweep = jit(_collapsed_sweep)

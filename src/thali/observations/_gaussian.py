@@ -4,9 +4,10 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import gammainc, gammaincinv
 
 from thali.errors import InvalidDataError
-from thali.kernels.collapsed_rows import block_gram
+from thali.kernels.collapsed_rows import BLOCK
 from thali.stats import add
 
 Array = np.ndarray
@@ -64,6 +65,17 @@ def check_real(X: Any) -> Array:
     return X
 
 
+def block_products(X: Array) -> tuple[Array, Array]:
+    """x_n . x_t for the rows t of n's block of BLOCK rows, (n_rows, BLOCK), and |x_n|^2."""
+    n_rows, n_dims = X.shape
+    whole = n_rows - n_rows % BLOCK
+    products = np.zeros((n_rows, BLOCK))
+    blocks = X[:whole].reshape(-1, BLOCK, n_dims)
+    products[:whole] = np.matmul(blocks, blocks.transpose(0, 2, 1)).reshape(whole, BLOCK)
+    products[whole:, : n_rows - whole] = X[whole:] @ X[whole:].T
+    return products, products[np.arange(n_rows), np.arange(n_rows) % BLOCK].copy()
+
+
 class GaussianData:
     """Checked data in the form that sweeps need. One per chain: it holds a work space.
 
@@ -115,7 +127,7 @@ class GaussianData:
                 work -= offset
             if scale is not None:
                 work /= scale
-        self._products = block_gram(work)
+        self._products = block_products(work)
         self._held = (offset, scale, filled)
         return work, *self._products
 
@@ -136,7 +148,8 @@ class GaussianData:
 class Spectrum(NamedTuple):
     """Eigenvalues of Z'Z and what the collapsed likelihood needs besides, so that it costs O(K) to evaluate.
 
-    log p(X | Z) = -N D/2 log(2 pi noise) - D/2 sum log(1 + lam f/noise) - (square - sum power/(lam + noise/f))/(2 noise)
+    log p(X | Z) = -N D/2 log(2 pi s) - D/2 sum log(1 + lam f/s) - (square - sum power / (lam + s/f)) / (2 s),
+    s the noise and f the feature variance.
     """
 
     lam: Array
@@ -163,14 +176,13 @@ def spectrum(gram: Array, cross: Array, square: float, n_rows: int, n_dims: int)
 
 
 def draw_truncated_inverse_gamma(rng: np.random.Generator, shape: float, scale: Array, floor: Array) -> Array:
-    """InverseGamma(shape, scale_d) restricted to values >= floor_d, by inversion; the floor where it has all the mass."""
+    """InverseGamma(shape, scale_d) restricted to values >= floor_d, by inversion."""
     if not np.any(floor > 0):
         return scale / rng.gamma(shape, size=np.shape(scale))
-    from scipy.special import gammainc, gammaincinv
-
     u = rng.random(np.shape(scale))
     with np.errstate(divide="ignore", over="ignore"):
         highest = np.where(floor > 0, scale / np.where(floor > 0, floor, 1.0), np.inf)
     below = gammainc(shape, highest)  # P(precision below its ceiling)
     precision = gammaincinv(shape, u * below)
+    # where all but nothing of the mass lies below the floor, the floor is the answer to rounding
     return np.where((precision > 0) & (below > 1e-280), np.maximum(scale / np.maximum(precision, 1e-300), floor), floor)

@@ -64,7 +64,7 @@ def _regress(rng: np.random.Generator, spec: Any, current: Any, data: GaussianDa
     Q = |x - centre|^2 - h' M^-1 h and (offset - centre, A) ~ N(M^-1 h, noise_var M^-1).
     """
     learn_offset = isinstance(spec.offset, NormalOffset)
-    noise, scale = current.units
+    noise, _ = current.units
     ridge = noise / float(current.feature_var)
     centre = spec.offset.centre if learn_offset else (0.0 if current.offset is None else current.offset)
     sums = data.sums(local.filled)

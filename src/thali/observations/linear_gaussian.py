@@ -308,7 +308,7 @@ class LinearGaussian(Spec):
             Y, features = Y / scale, features / scale
             change = observed @ np.log(scale)
         presence, log_density = encode_rows(
-            np.ascontiguousarray(Y), observed, np.ascontiguousarray(features), np.ascontiguousarray(codebook["gram_inv"]),
+            np.ascontiguousarray(Y), observed, np.ascontiguousarray(features), codebook["gram_inv"],
             np.asarray(log_odds, float), float(new_rate), noise, float(self.feature_var), _BEAM,
         )  # fmt: skip
         return presence, log_density - change

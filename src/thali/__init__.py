@@ -1,0 +1,57 @@
+"""Infinite latent feature models: which hidden features a data set is made of, which rows have which, how many.
+
+Names are loaded when first used, so that `import thali` is quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from thali import datasets, testing
+    from thali.distributions import Beta, Gamma, InverseGamma, LogNormal, NormalOffset, PerDim
+    from thali.errors import IncompatibleModelError, InvalidDataError, InvalidFileError, InvalidParameterError
+    from thali.estimator import LatentFeatures, load
+    from thali.inference import CollapsedGibbs
+    from thali.observations import LinearGaussian
+    from thali.priors import IBP, BetaBernoulli
+
+_HOME = {
+    "LatentFeatures": "estimator", "load": "estimator",
+    "IBP": "priors", "BetaBernoulli": "priors",
+    "LinearGaussian": "observations",
+    "CollapsedGibbs": "inference",
+    "Gamma": "distributions", "InverseGamma": "distributions", "Beta": "distributions",
+    "LogNormal": "distributions", "PerDim": "distributions", "NormalOffset": "distributions",
+    "InvalidParameterError": "errors", "InvalidDataError": "errors", "IncompatibleModelError": "errors",
+    "InvalidFileError": "errors",
+}  # fmt: skip
+_MODULES = ("datasets", "testing")
+
+__all__ = [
+    "LatentFeatures", "load",
+    "IBP", "BetaBernoulli",
+    "LinearGaussian",
+    "CollapsedGibbs",
+    "Gamma", "InverseGamma", "Beta", "LogNormal", "PerDim", "NormalOffset",
+    "InvalidParameterError", "InvalidDataError", "IncompatibleModelError", "InvalidFileError",
+    "datasets", "testing",
+    "__version__",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("thali")
+    if name in _MODULES:
+        return import_module(f"thali.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'thali' has no attribute {name!r}")
+    value = getattr(import_module(f"thali.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
