@@ -19,6 +19,10 @@ Generator = np.random.Generator
 class Prior(Protocol):
     """A distribution over binary matrices Z with n_rows rows."""
 
+    @property
+    def learned(self) -> dict[str, Any]:
+        """The hyperparameters that are distributions, by name."""
+
     def draw(self, rng: Generator) -> Any:
         """This prior with a number in place of each distribution."""
 
@@ -50,6 +54,10 @@ class Predictive(Prior, Protocol):
 class Observation(Protocol):
     """A distribution of data X (n_rows, n_dims) given Z and features."""
 
+    @property
+    def learned(self) -> dict[str, Any]:
+        """The hyperparameters that are distributions, by name."""
+
     def check_data(self, X: Any) -> Array:
         """X as this model needs it, NaN for missing cells, or an error that says what is wrong."""
 
@@ -79,8 +87,17 @@ class CollapsedRows(Observation, Protocol):
     def prepare(self, X: Array) -> Any:
         """The working form of checked data, one per chain: opaque to the inference."""
 
+    def as_matrix(self, data: Any) -> tuple[Array, bool]:
+        """(X without a fixed offset, complete; whether an offset is learned): what starts look at."""
+
     def start(self, rng: Generator, data: Any, Z: Array) -> tuple[Any, Any]:
         """(current, local): hyperparameters and row variables from which to begin, given Z."""
+
+    def place(self, data: Any, Z: Array, X: Array) -> Any:
+        """Row variables with these values; X is complete."""
+
+    def completed(self, data: Any, local: Any) -> Array:
+        """X with its missing cells as `local` holds them."""
 
     def sweep(
         self, rng: Generator, data: Any, local: Any, log_odds: Array, new_rate: float
@@ -119,6 +136,14 @@ class Iterative(Inference, Protocol):
     n_draws: int
     thin: int
 
-    def init(self, rng: Generator, model: Any, data: Any, n_rows: int) -> Any: ...
+    def init(self, rng: Generator, model: Any, data: Any, n_rows: int) -> Any:
+        """A state to begin with."""
 
-    def step(self, rng: Generator, state: Any, model: Any, data: Any) -> tuple[Any, Any]: ...
+    def at(self, prior: Any, observation: Any, data: Any, Z: Array, X: Array) -> Any:
+        """The state with these values (concrete prior and observation, complete X): for tests and warm starts."""
+
+    def step(self, rng: Generator, state: Any, model: Any, data: Any) -> tuple[Any, Any]:
+        """(next state, remarks). The remarks have at least `log_joint` and `n_features`."""
+
+    def record(self, state: Any, info: Any, data: Any) -> Any:
+        """What the posterior keeps of a state: a `thali.posterior.Draw`."""

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from thali.inference.starts import fit_columns, spectral_start
 from thali.model import Model
 from thali.posterior import Draw
 from thali.protocols import CollapsedRows, Predictive
@@ -41,10 +42,18 @@ class CollapsedGibbs(Spec):
     needs_observation = (CollapsedRows,)
 
     def init(self, rng: np.random.Generator, model: Model, data: Any, n_rows: int) -> CollapsedState:
-        """Hyperparameters and Z from the prior, so that chains start apart."""
+        """Z from a spectral start, hyperparameters from what it leaves unexplained."""
         prior = model.prior.draw(rng)
-        observation, local = model.observation.start(rng, data, prior.simulate(rng, n_rows))
+        matrix, has_offset = model.observation.as_matrix(data)
+        Z = spectral_start(rng, matrix, has_offset=has_offset)
+        Z = fit_columns(Z, getattr(prior, "n_features", None))
+        prior = model.prior.resample(rng, prior, Z)
+        observation, local = model.observation.start(rng, data, Z)
         return CollapsedState(prior, observation, local)
+
+    def at(self, prior: Any, observation: Any, data: Any, Z: np.ndarray, X: np.ndarray) -> CollapsedState:
+        """The state with these values; X is complete."""
+        return CollapsedState(prior, observation, observation.place(data, Z, X))
 
     def step(
         self, rng: np.random.Generator, state: CollapsedState, model: Model, data: Any

@@ -265,7 +265,7 @@ def _collapsed_sweep(
                         changed = True
             if changed:
                 n_changed += 1
-                for j in range(n_new):
+                for _ in range(n_new):
                     append_column(K, ridge, counts, P, G, gram, cross, Y, flips)
                     z[K] = 1.0
                     old[K] = p[K] = g[K] = h[K] = b[K] = Gz[K] = 0.0

@@ -204,20 +204,43 @@ class LinearGaussian(Spec):
     def prepare(self, X: Array) -> GaussianData:
         return GaussianData(X)
 
-    def start(self, rng: np.random.Generator, data: GaussianData, Z: Array) -> tuple[Self, GaussianRows]:
-        """Half of the variance is noise at first; missing cells begin at the mean of their dim."""
-        changes: dict[str, Any] = {}
-        if is_distribution(self.noise_var):
-            half = np.maximum(0.5 * np.asarray(self.scale), self.floor(data.n_dims))
-            changes["noise_var"] = half if self.per_dim else float(half.mean())
-        if is_distribution(self.feature_var):
-            changes["feature_var"] = self.feature_var.centre
-        if isinstance(self.offset, NormalOffset):
-            changes["offset"] = np.array(self.offset.centre, dtype=float)
-        current = self.replace(**changes)
-        return current, current.rows(data, Z, data.mean[data.missing_dim])
+    def as_matrix(self, data: GaussianData) -> tuple[Array, bool]:
+        X = data.X
+        if data.any_missing:
+            X = X.copy()
+            X[data.missing] = data.mean[data.missing_dim]
+        if self.offset is None or isinstance(self.offset, NormalOffset):
+            return X, self.offset is not None
+        return X - self.offset, False
 
-    def rows(self, data: GaussianData, Z: Array, filled: Array) -> GaussianRows:
+    def start(self, rng: np.random.Generator, data: GaussianData, Z: Array) -> tuple[Self, GaussianRows]:
+        """Learned variances from the least-squares fit of X on Z; missing cells begin at the mean of their dim."""
+        X, centred = self.as_matrix(data)
+        changes: dict[str, Any] = {}
+        if centred:
+            changes["offset"] = np.array(self.offset.centre, dtype=float)
+            X = X - self.offset.centre
+        dense = Z.astype(float)
+        weights = np.linalg.solve(dense.T @ dense + 0.1 * np.eye(Z.shape[1]), dense.T @ X)
+        residual = np.mean((X - dense @ weights) ** 2, axis=0)
+        if is_distribution(self.noise_var):
+            noise = np.maximum(np.maximum(residual, 0.01 * np.asarray(self.scale)), self.floor(data.n_dims))
+            changes["noise_var"] = noise if self.per_dim else float(noise.mean())
+        if is_distribution(self.feature_var):
+            unit = changes.get("noise_var", self.noise_var) if self.per_dim else 1.0
+            size = float(np.mean(weights**2 / unit)) if Z.shape[1] else self.feature_var.centre
+            changes["feature_var"] = max(size, 1e-3 * self.feature_var.centre)
+        return self.replace(**changes), self._rows(data, Z, data.mean[data.missing_dim])
+
+    def place(self, data: GaussianData, Z: Array, X: Array) -> GaussianRows:
+        return self._rows(data, Z, X[data.missing])
+
+    def completed(self, data: GaussianData, local: GaussianRows) -> Array:
+        X = data.X.copy()
+        X[data.missing] = local.filled
+        return X
+
+    def _rows(self, data: GaussianData, Z: Array, filled: Array) -> GaussianRows:
         """Row variables with their statistics, from scratch."""
         dense = np.asarray(Z, dtype=float)
         cross = dense.T @ data.X

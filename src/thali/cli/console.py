@@ -1,0 +1,104 @@
+"""How the command line speaks: talk on standard error, data on standard output, one meaning per exit code."""
+
+import json
+import math
+import os
+import sys
+import traceback
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from thali.errors import ThaliError
+
+
+class Code(IntEnum):
+    """Exit codes."""
+
+    OK = 0
+    ERROR = 1
+    USAGE = 2
+    NOT_CONVERGED = 3
+    INTERRUPTED = 130
+
+
+def say(text: str = "", *, style: str | None = None, quiet: bool = False) -> None:
+    """Talk: one line on standard error, in colour where the terminal has them and NO_COLOR is not set."""
+    if not quiet:
+        _print(True, text, style)
+
+
+def show(text: str, *, style: str | None = None) -> None:
+    """Data: one line on standard output."""
+    _print(False, text, style)
+
+
+def show_json(value: Any) -> None:
+    """Data for programs: strict JSON, where null stands for a number that is not finite."""
+    print(json.dumps(_finite(value), indent=2, allow_nan=False), flush=True)
+
+
+def _print(stderr: bool, text: str, style: str | None) -> None:
+    from rich.console import Console
+
+    Console(stderr=stderr).print(text, style=style, markup=False, highlight=False, soft_wrap=True, emoji=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def count(number: int, noun: str) -> str:
+    """1 row, 1 200 rows."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}".replace(",", " ")
+
+
+def file_size(path: Path) -> str:
+    size = path.stat().st_size
+    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
+
+
+class Verbs(TyperGroup):
+    """The verbs of the command line. Whatever goes wrong in one of them ends here as a message and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        debug = ctx.params.get("debug", False)
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            say(str(error) or "interrupted", style="yellow")
+            raise typer.Exit(Code.INTERRUPTED) from None
+        except BrokenPipeError:  # whoever read our output has left
+            forget_output()
+            raise typer.Exit(Code.ERROR) from None
+        except (typer.Exit, typer.Abort):
+            raise
+        except ThaliError as error:
+            _trace(debug)
+            say(f"error: {error}", style="bold red")
+            raise typer.Exit(Code.ERROR) from error
+        except Exception as error:
+            if hasattr(error, "show"):  # a usage error: it knows how to show itself
+                raise
+            _trace(debug)
+            say(f"unexpected error: {type(error).__name__}: {error}", style="bold red")
+            say("This is a bug in thali. Please report it with the command, the output of `thali doctor`,")
+            say("and the full traceback that the same command gives after `thali --debug`.")
+            raise typer.Exit(Code.ERROR) from error
+
+
+def _trace(debug: bool) -> None:
+    if debug:
+        traceback.print_exc()
+
+
+def forget_output() -> None:
+    """Let what is still to be written to a closed standard output vanish, rather than fail at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

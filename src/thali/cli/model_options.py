@@ -1,0 +1,60 @@
+"""The choices of a model on the command line, and the estimator that they describe."""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from thali.estimator import LatentFeatures
+
+
+class Observation(StrEnum):
+    LINEAR_GAUSSIAN = "linear-gaussian"
+
+
+class Prior(StrEnum):
+    IBP = "ibp"
+    BETA_BERNOULLI = "beta-bernoulli"
+
+
+class Noise(StrEnum):
+    COMMON = "common"
+    PER_DIM = "per-dim"
+
+
+class Offset(StrEnum):
+    NONE = "none"
+    LEARNED = "learned"
+
+
+def make_prior(kind: Prior, max_features: int | None, mass: float | None) -> Any:
+    from thali import IBP, BetaBernoulli
+
+    given = {"mass": mass, "n_features": max_features}
+    parts: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    return IBP(**parts) if kind is Prior.IBP else BetaBernoulli(**parts)
+
+
+def make_observation(kind: Observation, noise: Noise, noise_floor: float, offset: Offset) -> Any:
+    from thali import LinearGaussian, NormalOffset, PerDim
+
+    kinds = {Observation.LINEAR_GAUSSIAN: LinearGaussian}
+    parts: dict[str, Any] = {"noise_floor": noise_floor}
+    if noise is Noise.PER_DIM:
+        parts["noise_var"] = PerDim()
+    if offset is Offset.LEARNED:
+        parts["offset"] = NormalOffset()
+    return kinds[kind](**parts)
+
+
+def make_estimator(
+    observation: Any, prior: Any, shape: tuple[int, ...], sampling: dict[str, int | None], **settings: Any
+) -> "LatentFeatures":
+    """`sampling` overrides settings of the inference that "auto" chooses; None leaves one as it is."""
+    from thali import LatentFeatures
+    from thali.auto import choose
+
+    given = {name: value for name, value in sampling.items() if value is not None}
+    inference: Any = "auto"
+    if given:
+        inference = choose("auto", prior, observation, *shape).inference.replace(**given)
+    return LatentFeatures(observation, prior, inference, **settings)

@@ -1,0 +1,69 @@
+"""What a fit found, in a few plain numbers: for a program as a dictionary, for a reader as lines."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from thali.estimator import LatentFeatures
+
+_NOT_HYPERPARAMETERS = ("n_features", "n_on", "log_joint")
+_WORDS = {"noise_var": "noise var", "mass": "mass", "feature_var": "feature var"}
+
+
+def summarise(model: "LatentFeatures") -> dict[str, Any]:
+    """Numbers only, ready for JSON. A hyperparameter with a value per dim is averaged over the dims."""
+    draws = model.posterior_.draws
+    k = draws["n_features"]
+    low, high = np.quantile(k, [0.05, 0.95], method="inverted_cdf")
+    floor = model.posterior_.model.observation.noise_floor
+    return {
+        "k_posterior": {str(key): share for key, share in model.k_posterior_.items()},
+        "n_features": model.n_components_,
+        "n_features_interval_90": [int(low), int(high)],
+        "n_features_by_chain": [_mode(chain) for chain in k],
+        "noise_floor": floor if np.ndim(floor) == 0 else [float(share) for share in floor],
+        "hyperparameters": {
+            name: {"mean": float(np.mean(values)), "sd": float(np.std(values))}
+            for name, values in draws.items()
+            if name not in _NOT_HYPERPARAMETERS
+        },
+        "converged": model.converged_,
+        "diagnostics": {name: {"r_hat": d.r_hat, "ess": d.ess} for name, d in model.diagnostics_.items()},
+        "n_chains": model.posterior_.n_chains,
+        "n_draws": model.posterior_.n_draws,
+    }
+
+
+def found(summary: dict[str, Any]) -> str:
+    """features: 6  (P = 0.81; 90 % interval 5-7)   noise var 0.24 +- 0.01   mass 1.3 +- 0.4"""
+    k = summary["n_features"]
+    low, high = summary["n_features_interval_90"]
+    floor = summary["noise_floor"]
+    at = f" at noise floor {floor:g}" if np.ndim(floor) == 0 and floor > 0 else ""
+    parts = [f"features: {k}{at}  (P = {summary['k_posterior'][str(k)]:.2f}; 90 % interval {low}-{high})"]
+    parts += [
+        f"{words} {plus_minus(**summary['hyperparameters'][name])}"
+        for name, words in _WORDS.items()
+        if name in summary["hyperparameters"]
+    ]
+    return "   ".join(parts)
+
+
+def disagreement(summary: dict[str, Any]) -> str:
+    """The most probable number of features of each chain."""
+    return "features by chain: " + " ".join(map(str, summary["n_features_by_chain"]))
+
+
+def plus_minus(mean: float, sd: float) -> str:
+    """As many digits as the spread leaves certain: 0.243 +- 0.008, 1.3 +- 0.4, 1200 +- 30."""
+    if not sd > 0:
+        return f"{mean:.3g}"
+    first = int(np.floor(np.log10(sd)))
+    decimals = max(0, 1 - first if sd / 10**first < 2 else -first)
+    return f"{mean:.{decimals}f} +- {sd:.{decimals}f}"
+
+
+def _mode(values: np.ndarray) -> int:
+    found, counts = np.unique(values, return_counts=True)
+    return int(found[counts.argmax()])

@@ -1,0 +1,46 @@
+"""Many small independent problems in one call: what joint-distribution tests need."""
+
+import numpy as np
+
+from thali.kernels._jit import jit
+from thali.kernels.collapsed_rows import BLOCK, collapsed_sweep
+
+
+def _sweep_replicates(X, missing_start, missing_dim, Z, K, log_odds, new_rate, noise_var, feature_var, rng):
+    """One `collapsed_sweep` in each replicate: X (R, N, D), Z (R, N, capacity) and K (R,) change in place.
+
+    N must not exceed one block of rows. Returns the number of replicates whose capacity did not suffice; their sweep
+    is incomplete.
+    """
+    n_replicates, n_rows, n_dims = X.shape
+    capacity = Z.shape[2]
+    gram = np.zeros((capacity, capacity))
+    cross = np.zeros((capacity, n_dims))
+    products = np.zeros((n_rows, BLOCK))
+    square = np.zeros(n_rows)
+    n_full = 0
+    for i in range(n_replicates):
+        gram[:] = 0.0
+        cross[:] = 0.0
+        for n in range(n_rows):
+            for t in range(n_rows):
+                products[n, t] = 0.0
+                for d in range(n_dims):
+                    products[n, t] += X[i, n, d] * X[i, t, d]
+            square[n] = products[n, n]
+            for k in range(K[i]):
+                if Z[i, n, k]:
+                    for d in range(n_dims):
+                        cross[k, d] += X[i, n, d]
+                    for j in range(K[i]):
+                        gram[k, j] += Z[i, n, j]
+        K[i], row, _, _, _, _ = collapsed_sweep(
+            X[i], square, products, missing_start, missing_dim, Z[i], K[i], gram, cross,
+            log_odds, new_rate, noise_var, feature_var, 0, -1, rng,
+        )  # fmt: skip
+        if row < n_rows:
+            n_full += 1
+    return n_full
+
+
+sweep_replicates = jit(_sweep_replicates)

@@ -1,0 +1,77 @@
+"""Simulation-based calibration (Talts et al. 2018): the rank of a true value among its posterior draws is uniform."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import chdtrc
+
+from thali.model import Model
+from thali.testing.geweke import draw_joint
+
+Array = np.ndarray
+
+
+class SBCResult(NamedTuple):
+    """Ranks (n_replicates,) of each quantity among n_draws draws, and the chi-square p-value of their uniformity."""
+
+    ranks: dict[str, Array]
+    p_values: dict[str, float]
+    n_draws: int
+
+    def passed(self, false_alarm: float = 1e-4) -> bool:
+        return min(self.p_values.values()) >= false_alarm / len(self.p_values)
+
+
+def quantities(state: Any, model: Model) -> dict[str, float]:
+    """What is ranked: K, the number of ones, and every learned hyperparameter (its first entry if there are many)."""
+    z = state.local.z
+    values = {"K": float(z.any(axis=0).sum()), "ones": float(z.sum())}
+    for part in ("prior", "observation"):
+        for name in getattr(model, part).learned:
+            values[name] = float(np.ravel(getattr(getattr(state, part), name))[0])
+    return values
+
+
+def sbc(
+    model: Model,
+    inference: Any,
+    rng: np.random.Generator,
+    *,
+    n_rows: int = 6,
+    n_dims: int = 2,
+    n_replicates: int = 500,
+    n_draws: int = 31,
+    n_warmup: int = 100,
+    thin: int = 5,
+    n_bins: int = 8,
+) -> SBCResult:
+    """Draw truth and data from the model, sample the posterior from the sampler's own start, rank the truth.
+
+    Ties (K, ones) are broken at random, which keeps the rank uniform. (n_draws + 1) must be a multiple of n_bins.
+    """
+    model = Model(model.prior, model.observation.adapt(np.zeros((1, n_dims))))
+    ranks: dict[str, list[int]] = {}
+    for _ in range(n_replicates):
+        truth, data, _ = draw_joint(model, inference, rng, n_rows, n_dims)
+        true_values = quantities(truth, model)
+        state = inference.init(rng, model, data, n_rows)
+        for _ in range(n_warmup):
+            state, _ = inference.step(rng, state, model, data)
+        draws = []
+        for _ in range(n_draws):
+            for _ in range(thin):
+                state, _ = inference.step(rng, state, model, data)
+            draws.append(quantities(state, model))
+        for name, true in true_values.items():
+            values = np.array([draw[name] for draw in draws])
+            ties = int((values == true).sum())
+            ranks.setdefault(name, []).append(int((values < true).sum()) + int(rng.integers(ties + 1)))
+    arrays = {name: np.array(values) for name, values in ranks.items()}
+    return SBCResult(arrays, {name: uniformity(r, n_draws, n_bins) for name, r in arrays.items()}, n_draws)
+
+
+def uniformity(ranks: Array, n_draws: int, n_bins: int) -> float:
+    """Chi-square p-value of ranks in 0, ..., n_draws being uniform."""
+    counts = np.bincount(ranks * n_bins // (n_draws + 1), minlength=n_bins)
+    expected = len(ranks) / n_bins
+    return float(chdtrc(n_bins - 1, np.sum((counts - expected) ** 2) / expected))

@@ -1,0 +1,46 @@
+"""Simulation-based calibration of mass, noise_var, feature_var, K and the number of ones."""
+
+import numpy as np
+import pytest
+
+from thali import IBP, CollapsedGibbs, Gamma, InverseGamma, LinearGaussian
+from thali.model import Model
+from thali.testing import sbc
+from thali.testing.sbc import uniformity
+
+MODEL = Model(
+    IBP(mass=Gamma(2.0, 2.0)),
+    LinearGaussian(noise_var=InverseGamma(4.0, 1.0), feature_var=InverseGamma(4.0, 4.0)),
+)
+NAMES = {"mass", "noise_var", "feature_var", "K", "ones"}
+
+
+class TooSure(LinearGaussian):
+    """A noise posterior that is too narrow around a wrong centre."""
+
+    def resample(self, rng, current, data, local):
+        current = super().resample(rng, current, data, local)
+        return current.replace(noise_var=current.noise_var**0.7)
+
+
+def test_uniformity_tells_uniform_from_skewed(rng):
+    assert uniformity(rng.integers(0, 32, size=2000), 31, 8) > 1e-4
+    assert uniformity(np.minimum(rng.integers(0, 32, size=2000), rng.integers(0, 32, size=2000)), 31, 8) < 1e-10
+
+
+def test_calibrated(rng):
+    result = sbc(MODEL, CollapsedGibbs(), rng, n_replicates=160, n_draws=31, n_warmup=60, thin=2)
+    assert set(result.p_values) == NAMES
+    assert result.passed(), result.p_values
+
+
+@pytest.mark.slow
+def test_calibrated_long(rng):
+    result = sbc(MODEL, CollapsedGibbs(), rng, n_replicates=2000, n_draws=63, n_warmup=150, thin=5)
+    assert result.passed(), result.p_values
+
+
+def test_wrong_noise_step_is_not(rng):
+    wrong = TooSure(noise_var=InverseGamma(4.0, 1.0), feature_var=InverseGamma(4.0, 4.0))
+    result = sbc(Model(MODEL.prior, wrong), CollapsedGibbs(), rng, n_replicates=160, n_draws=31, n_warmup=60, thin=2)
+    assert not result.passed(), result.p_values

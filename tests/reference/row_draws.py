@@ -1,0 +1,52 @@
+"""Twin of `thali.kernels.row_draws`: both values of a bit compared by their whole densities."""
+
+import math
+
+import numpy as np
+from scipy.special import expit, gammaln, softmax
+
+
+def _log_density(q, s, n_dims, precision):
+    """log N of a residual with squared length s over n_dims cells of variance (1 + q) / precision, up to a constant."""
+    return -0.5 * n_dims * math.log(1 + q) - 0.5 * precision * s / (1 + q)
+
+
+def scan_bits(z, order, K, others, log_odds, P, G, p, g, h, ee, b, Pz, Gz, q, s, n_dims, precision, rng):
+    p, g, h = p[:K], g[:K], h[:K]
+    P_out = P[:K, :K] + np.outer(g, p)
+    G_out = G[:K, :K] - np.outer(g, h) - np.outer(h, g) + ee * np.outer(g, g)
+
+    def forms(z):
+        return z @ P_out @ z, z @ G_out @ z - 2 * b[:K] @ z
+
+    own_var = q - forms(z[:K])[0]
+    xx = s - forms(z[:K])[1]
+
+    def log_density(z):
+        q, s = forms(z)
+        return _log_density(own_var + q, xx + s, n_dims, precision)
+
+    order[:K] = np.arange(K)
+    for i in range(K):
+        j = i + int(rng.random() * (K - i))
+        order[i], order[j] = order[j], order[i]
+        k = order[i]
+        on, off = z[:K].copy(), z[:K].copy()
+        on[k], off[k] = 1.0, 0.0
+        logit = log_density(on) - log_density(off) + log_odds[others[k]]
+        flip = expit(-logit) if z[k] else expit(logit)
+        if rng.random() < flip:
+            z[k] = 1.0 - z[k]
+    Pz[:K] = P_out @ z[:K]
+    Gz[:K] = G_out @ z[:K]
+    q, s = forms(z[:K])
+    return own_var + q, xx + s
+
+
+def draw_new(q, s, n_dims, ridge, precision, rate, terms, u):
+    if rate <= 0:
+        return 0
+    j = np.arange(5000)
+    log_poisson = j * math.log(rate) - gammaln(j + 1)
+    log_likelihood = np.array([_log_density(q + i / ridge, s, n_dims, precision) for i in j])
+    return int(np.searchsorted(np.cumsum(softmax(log_poisson + log_likelihood)), u, side="right"))
