@@ -1,6 +1,5 @@
 """Inputs for kernels, and kernels with a deliberate mistake."""
 
-import functools
 import inspect
 import sys
 from typing import Any
@@ -9,6 +8,7 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from thali.binary import non_empty
 from thali.observations._gaussian import GaussianData, block_products
 from thali.priors import IBP, BetaBernoulli
 
@@ -49,6 +49,9 @@ class Sweep:
     """Arguments of `collapsed_sweep`, with room for `room` columns; `run` calls a kernel as `LinearGaussian` does."""
 
     def __init__(self, rng, Z, n_dims: int, *, missing=0.0, prior: Any = None, ratio=0.5, noise_var=0.7, room=60):
+        prior = IBP(mass=1.3) if prior is None else prior
+        if not isinstance(prior, BetaBernoulli):
+            Z = non_empty(Z)
         n_rows, K = Z.shape
         self.noise_var, self.feature_var = noise_var, noise_var / ratio
         A = np.sqrt(self.feature_var) * rng.standard_normal((K, n_dims))
@@ -58,7 +61,6 @@ class Sweep:
         self.data = GaussianData(np.where(holes, np.nan, X))
         self.X = X  # the missing cells start at arbitrary values
         self.block_gram, self.square = block_products(X)
-        prior = IBP(mass=1.3) if prior is None else prior
         if isinstance(prior, BetaBernoulli):
             prior = prior.replace(n_features=max(K, 1))
             room = K
@@ -120,8 +122,3 @@ def assert_same(a: dict[str, np.ndarray], b: dict[str, np.ndarray], tolerance=1e
         assert a[name].shape == b[name].shape, name
         scale = max(1.0, np.abs(b[name]).max(initial=0.0))
         np.testing.assert_allclose(a[name], b[name], rtol=tolerance, atol=tolerance * scale, err_msg=name)
-
-
-def twice(build):
-    """Two equal inputs from one builder and seed."""
-    return functools.wraps(build)(lambda *args, **kwargs: (build(*args, **kwargs), build(*args, **kwargs)))

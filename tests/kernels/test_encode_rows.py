@@ -64,7 +64,7 @@ def test_row_without_observed_cell_gets_the_prior(K):
     ("old", "new"),
     [
         ("half = 0.5 * used", "half = 0.5 * n_dims"),
-        ("2.0 * Pz + gram_inv[k, k]", "2.0 * Pz"),
+        ("2.0 * Pz + gram_inv[k, k]", "Pz + gram_inv[k, k]"),
         ("+ j * feature_var", ""),
         ("prior[child] = prior[i] + log_odds[k]", "prior[child] = prior[i]"),
         ("size[k] = -full_gram[k, k]", "size[k] = full_gram[k, k]"),

@@ -107,7 +107,7 @@ def test_a_wrong_scan_is_seen(old, new):
 @many
 @given(
     st.floats(0, 20), st.floats(0, 200), st.integers(0, 8), st.sampled_from([1e-4, 1e-2, 1.0, 30.0]),
-    st.sampled_from([0.0, 1e-6, 0.3, 5.0, 40.0]), st.floats(0, 1, exclude_max=True),
+    st.sampled_from([0.0, 1e-6, 0.3, 5.0, 40.0]), st.floats(0, 1 - 1e-9),
 )  # fmt: skip
 def test_draw_new_equals_its_twin(q, s, n_dims, ridge, rate, u):
     for terms in (np.empty(64), np.empty(1)):  # the room for terms grows when it has to
@@ -127,9 +127,9 @@ def test_draw_new_of_an_outlier_is_quick():
     """Few terms matter, however far away the row is: the Poisson prior bounds them."""
     kernel.draw_new(0.0, 1.0, 4, 1.0, 1.0, 1.0, np.empty(64), 0.5)
     begin = time.perf_counter()
-    drawn = kernel.draw_new(0.0, 1e6, 4, 1e3, 1.0, 1.0, np.empty(64), 0.5)
-    assert time.perf_counter() - begin < 0.1  # a sum up to the likelihood's peak has 2.5e8 terms
-    assert drawn == twin.draw_new(0.0, 1e6, 4, 1e3, 1.0, 1.0, None, 0.5)
+    drawn = kernel.draw_new(0.0, 1e5, 4, 1e3, 1.0, 1.0, np.empty(64), 0.5)
+    assert time.perf_counter() - begin < 0.1  # a sum up to the likelihood's peak has 2.5e7 terms
+    assert drawn == twin.draw_new(0.0, 1e5, 4, 1e3, 1.0, 1.0, None, 0.5)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from scipy.special import expit, gammaln, softmax
 
 def _log_density(q, s, n_dims, precision):
     """log N of a residual with squared length s over n_dims cells of variance (1 + q) / precision, up to a constant."""
-    return -0.5 * n_dims * math.log(1 + q) - 0.5 * precision * s / (1 + q)
+    return -0.5 * n_dims * np.log(1 + q) - 0.5 * precision * s / (1 + q)
 
 
 def scan_bits(z, order, K, others, log_odds, P, G, p, g, h, ee, b, Pz, Gz, q, s, n_dims, precision, rng):
@@ -48,5 +48,5 @@ def draw_new(q, s, n_dims, ridge, precision, rate, terms, u):
         return 0
     j = np.arange(5000)
     log_poisson = j * math.log(rate) - gammaln(j + 1)
-    log_likelihood = np.array([_log_density(q + i / ridge, s, n_dims, precision) for i in j])
+    log_likelihood = _log_density(q + j / ridge, s, n_dims, precision)
     return int(np.searchsorted(np.cumsum(softmax(log_poisson + log_likelihood)), u, side="right"))

@@ -134,7 +134,7 @@ def _collapsed_sweep(
                 zGz += z[k] * Gz[k]
             c = 1.0 / (1.0 - q)
             ee = square[n] - 2.0 * zb + zGz
-            # eq: DG09.row-removal
+            # eq: own.row-removal
             for k in range(K):
                 p[k] = Pz[k]
                 g[k] = c * Pz[k]
@@ -279,7 +279,7 @@ def _collapsed_sweep(
                     from_g = ee * g[i] - h[i]
                     to_g = h_in[i] + s * g_in[i]
                     for j in range(K):
-                        # eq: DG09.row-insertion
+                        # eq: own.row-insertion
                         P[i, j] += g[i] * p[j] - g_in[i] * Pz[j]
                         G[i, j] += from_g * g[j] - g[i] * h[j] + g_in[i] * h_in[j] + to_g * g_in[j]
                 was = zero if removed else old  # the row's bits that gram and cross still hold

@@ -28,7 +28,7 @@ def _scan_bits(z, order, K, others, log_odds, P, G, p, g, h, ee, b, Pz, Gz, q, s
         s_new = s + 2.0 * step * (Gz[k] - b[k]) + G[k, k] - 2.0 * g[k] * h[k] + ee * g[k] * g[k]
         v = 1.0 / (1.0 + q_new)
         proposed = half * math.log(v) - 0.5 * precision * s_new * v
-        # eq: GG05.bit-conditional
+        # eq: DV09.bit-conditional
         delta = proposed - current + step * log_odds[others[k]]
         if delta > 40.0 or (delta > -40.0 and u * (1.0 + math.exp(-delta)) < 1.0):
             z[k] += step
@@ -63,7 +63,7 @@ def _draw_new(q, s, n_dims, ridge, precision, rate, terms, u):
         if n_terms > 0:
             log_factorial += math.log(n_terms)
         v = 1.0 + q + n_terms / ridge
-        # eq: GG05.new-features
+        # eq: DV09.new-features
         term = -0.5 * n_dims * math.log(v) - 0.5 * precision * s / v + n_terms * log_rate - log_factorial
         terms[n_terms] = term
         top = max(top, term)

@@ -159,7 +159,7 @@ class Spectrum(NamedTuple):
     n_dims: int
 
     def log_likelihood(self, noise_var: float, feature_var: float) -> float:
-        # eq: GG05.collapsed-likelihood
+        # eq: DV09.collapsed-likelihood
         ratio = feature_var / noise_var
         explained = float(np.sum(self.power / (self.lam + 1.0 / ratio)))
         return (

@@ -310,7 +310,7 @@ class LinearGaussian(Spec):
         used = np.diag(local.gram) > 0
         ridge = noise / self.feature_var
         gram = local.gram[np.ix_(used, used)]
-        # eq: GG05.feature-posterior
+        # eq: DV09.feature-posterior
         gram_inv = np.linalg.inv(gram + ridge * np.eye(len(gram)))
         features = gram_inv @ self._standard_cross(local)[used]
         return {

@@ -59,7 +59,7 @@ class IBP(Spec):
         self.require_concrete("log_prob")
         Z = check_binary(Z)
         counts = column_counts(Z)
-        # eq: IBP.class-prob
+        # eq: DV09.class-prob
         return self._log_prob_counts(counts[counts > 0], len(Z)) - sum(math.lgamma(k + 1) for k in history_counts(Z))
 
     def _log_prob_counts(self, counts: Array, n_rows: int) -> float:

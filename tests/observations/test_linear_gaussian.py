@@ -1,0 +1,103 @@
+"""The linear-Gaussian model keeps its contract; wrong ones do not; its statistics stay exact over many sweeps."""
+
+import numpy as np
+import pytest
+
+from thali import IBP, LinearGaussian, NormalOffset, PerDim
+from thali.testing import check_observation
+
+MODELS = {
+    "one noise level": LinearGaussian(noise_var=0.3, feature_var=1.2),
+    "noise per dim": LinearGaussian(noise_var=np.array([0.3, 0.8]), feature_var=1.2),
+    "offset": LinearGaussian(noise_var=0.3, feature_var=1.2, offset=np.array([1.0, -0.5])),
+    "both": LinearGaussian(noise_var=np.array([0.3, 0.8]), feature_var=1.2, offset=np.array([1.0, -0.5])),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_contract(name, rng):
+    check_observation(MODELS[name], rng)
+
+
+class WrongMarginal(LinearGaussian):
+    def log_marginal(self, X, Z):
+        return super().log_marginal(X, Z) + 0.1
+
+
+class WrongEncoding(LinearGaussian):
+    def encode(self, X, codebook, log_odds, new_rate):
+        return super().encode(X, codebook, log_odds + 0.1, new_rate)
+
+
+class ChangesItsInput(LinearGaussian):
+    def sweep(self, rng, data, local, log_odds, new_rate):
+        local.z[0] = 1 - local.z[0]
+        return super().sweep(rng, data, local, log_odds, new_rate)
+
+
+@pytest.mark.parametrize("kind", [WrongMarginal, WrongEncoding, ChangesItsInput])
+def test_contract_catches_mutants(kind, rng):
+    with pytest.raises(AssertionError):
+        check_observation(kind(noise_var=0.3, feature_var=1.2), rng)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        LinearGaussian(),
+        LinearGaussian(offset=NormalOffset()),
+        LinearGaussian(noise_var=PerDim(), noise_floor=0.1, offset=NormalOffset()),
+    ],
+    ids=["plain", "offset", "per dim"],
+)
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_statistics_stay_exact(spec, missing, rng):
+    """gram and cross after many sweeps equal Z'Z and Z'X from scratch."""
+    X = rng.standard_normal((60, 5)) + 3.0 * (rng.random((60, 1)) < 0.5)
+    X[rng.random(X.shape) < missing] = np.nan
+    spec = spec.adapt(X)
+    data = spec.prepare(X)
+    prior = IBP(mass=1.0)
+    current, local = spec.start(rng, data, prior.simulate(rng, 60))
+    for _ in range(60):
+        local, remarks = current.sweep(rng, data, local, prior.log_odds(60), prior.new_rate(60))
+        current = spec.resample(rng, current, data, local)
+        assert remarks["drift"] < 1e-8
+    dense = local.z.astype(float)
+    full = current.completed(data, local)
+    assert np.array_equal(local.gram, dense.T @ dense)
+    assert np.allclose(local.cross, dense.T @ full, rtol=1e-9, atol=1e-9)
+    assert np.array_equal(full[~np.isnan(X)], X[~np.isnan(X)])
+
+
+def test_scale_of_the_data_does_not_matter(rng):
+    """Default priors adapt: the same streams give the same Z for X and 1000 X."""
+    X = rng.standard_normal((40, 6)) + 2.0 * (rng.random((40, 1)) < 0.4)
+    found = []
+    for factor in (1.0, 1024.0):
+        stream = np.random.default_rng(5)
+        spec = LinearGaussian().adapt(factor * X)
+        data = spec.prepare(factor * X)
+        prior = IBP(mass=1.0)
+        current, local = spec.start(stream, data, prior.simulate(stream, 40))
+        for _ in range(20):
+            local, _ = current.sweep(stream, data, local, prior.log_odds(40), prior.new_rate(40))
+            current = spec.resample(stream, current, data, local)
+        found.append(local.z)
+    assert np.array_equal(*found)
+
+
+def test_floor_holds(rng):
+    X = rng.standard_normal((50, 4)) * np.array([1.0, 2.0, 3.0, 4.0])
+    spec = LinearGaussian(noise_var=PerDim(), noise_floor=0.5).adapt(X)
+    data = spec.prepare(X)
+    current, local = spec.start(rng, data, IBP(mass=1.0).simulate(rng, 50))
+    for _ in range(30):
+        current = spec.resample(rng, current, data, local)
+        assert (current.noise_var >= 0.5 * X.var(axis=0)).all()
+
+
+def test_reconstruction_undoes_the_offset(rng):
+    Z = (rng.random((30, 2)) < 0.5).astype(np.uint8)
+    X = LinearGaussian(noise_var=0.01, feature_var=1.0, offset=np.full(4, 50.0)).simulate(rng, Z, n_dims=4)
+    assert abs(X.mean() - 50.0) < 5.0

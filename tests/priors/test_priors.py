@@ -1,0 +1,106 @@
+"""Every prior keeps its contract, and wrong ones do not."""
+
+import math
+
+import numpy as np
+import pytest
+
+from thali import IBP, BetaBernoulli, Gamma, InvalidParameterError
+from thali.testing import check_prior, z_limit
+from thali.testing.zscores import z_scores
+
+PRIORS = [
+    IBP(mass=1.2),
+    IBP(mass=1.2, concentration=2.5),
+    IBP(mass=1.0, concentration=0.7, discount=0.4),
+    BetaBernoulli(mass=1.3, n_features=2),
+]
+
+
+@pytest.mark.parametrize("prior", PRIORS, ids=str)
+def test_contract(prior, rng):
+    check_prior(prior, rng)
+
+
+class NoConcentrationInRate(IBP):
+    def new_rate(self, n_rows):
+        return self.mass / n_rows
+
+
+class CountPlusOne(IBP):
+    def log_odds(self, n_rows):
+        table = super().log_odds(n_rows)
+        table[1:] += np.log((np.arange(1, n_rows) + 1) / np.arange(1, n_rows))
+        return table
+
+
+class NoMultiplicity(IBP):
+    def log_prob(self, Z):
+        return self._log_prob_counts(Z.sum(axis=0, dtype=int)[Z.any(axis=0)], len(Z))
+
+
+class PrintedFinite(BetaBernoulli):
+    def log_odds(self, n_rows):
+        a = self.mass / self.n_features
+        others = np.arange(n_rows)
+        return np.log(others + a) - np.log(n_rows - 1 + self.mass - others - a)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        NoConcentrationInRate(mass=1.2, concentration=2.5),
+        CountPlusOne(mass=1.2),
+        NoMultiplicity(mass=1.2),
+        PrintedFinite(mass=1.3, n_features=2),
+    ],
+    ids=lambda prior: type(prior).__name__,
+)
+def test_contract_catches_mutants(wrong, rng):
+    with pytest.raises(AssertionError):
+        check_prior(wrong, rng)
+
+
+@pytest.mark.parametrize(("concentration", "discount"), [(1.0, 0.0), (2.5, 0.0), (0.7, 0.4), (3.0, 0.9), (1.0, 1e-5)])
+def test_expected_features(concentration, discount):
+    """The closed forms equal the sum of the rates of all rows."""
+    prior = IBP(mass=1.0, concentration=concentration, discount=discount)
+    total = sum(prior.new_rate(n) for n in range(1, 51))
+    assert prior._features_per_mass(50) == pytest.approx(total, rel=1e-9)
+
+
+def test_moments_of_many_rows(rng):
+    """K ~ Poisson(mass H_N) and E[ones] = N mass, for N = 30."""
+    draws = [IBP(mass=2.0).simulate(rng, 30) for _ in range(3000)]
+    values = np.array([[Z.shape[1], Z.sum(), Z[-1].sum(), Z.shape[1] ** 2] for Z in draws], dtype=float)
+    rate = 2.0 * sum(1 / i for i in range(1, 31))
+    z = z_scores(values, np.array([rate, 60.0, 2.0, rate + rate**2]))
+    assert np.abs(z).max() <= z_limit(len(z)), z
+
+
+def test_power_law_has_more_features(rng):
+    few = np.mean([IBP(mass=2.0).simulate(rng, 200).shape[1] for _ in range(50)])
+    many = np.mean([IBP(mass=2.0, discount=0.6).simulate(rng, 200).shape[1] for _ in range(50)])
+    assert many > 2 * few
+
+
+def test_learned_values_are_refused_where_numbers_are_needed():
+    with pytest.raises(InvalidParameterError, match=r"mass.*distribution.*\.draw"):
+        IBP(mass=Gamma(1.0, 1.0)).log_prob(np.ones((2, 1), dtype=int))
+
+
+def test_simulate_draws_learned_hyperparameters(rng):
+    sizes = [IBP(mass=Gamma(2.0, 1.0)).simulate(rng, 5).shape[1] for _ in range(4000)]
+    rate = sum(1 / i for i in range(1, 6))
+    z = z_scores(np.array(sizes, dtype=float)[:, None], np.array([2.0 * rate]))
+    assert abs(z[0]) <= z_limit(1)
+
+
+def test_mass_posterior_is_the_conjugate_one(rng):
+    Z = IBP(mass=1.0).simulate(rng, 10)
+    spec = IBP(mass=Gamma(2.0, 3.0))
+    draws = np.array([spec.resample(rng, spec.replace(mass=1.0), Z).mass for _ in range(4000)])
+    harmonic = sum(1 / i for i in range(1, 11))
+    expected = (2.0 + Z.shape[1]) / (3.0 + harmonic)
+    assert abs(z_scores(draws[:, None], np.array([expected]))[0]) <= z_limit(1)
+    assert math.isfinite(spec.log_hyper(spec.replace(mass=1.0)))
