@@ -67,6 +67,12 @@ def make(name: str) -> Workload:
     return linear(n_rows, n_dims, n_features, noise_sd=noise_sd, name=name)
 
 
-def small_ratio(n_rows: int = 500, n_dims: int = 100, n_features: int = 10) -> Workload:
-    """noise_var / feature_var = 1e-4: taking a row out is ill-conditioned, which is what the drift guard is for."""
-    return linear(n_rows, n_dims, n_features, noise_sd=0.01, share=0.1, name="noise_var / feature_var = 1e-4")
+def small_ratio(n_rows: int = 100, n_dims: int = 4) -> Workload:
+    """Pure noise of variance 1 at noise_var = 1e-4, feature_var = 1, from a Z that has nothing to do with it.
+
+    Nearly every row needs features of its own, so that taking a row out is ill-conditioned: work for the drift guard.
+    """
+    rng = np.random.default_rng([0, n_rows, n_dims])
+    Z = (rng.random((n_rows, 4)) < 0.3).astype(np.uint8)
+    X = rng.standard_normal((n_rows, n_dims))
+    return Workload(f"{n_rows} x {n_dims} of pure noise, noise_var / feature_var = 1e-4", X, Z, 1e-4, 1.0)

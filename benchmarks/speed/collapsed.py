@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import workloads
 from benchmarks.workloads import Workload
@@ -33,6 +32,7 @@ from thali.inference.collapsed_gibbs import CollapsedState
 from thali.kernels.feature_gram import rebuild
 from thali.model import Model
 
+ROOT = Path(__file__).resolve().parents[2]
 MASS = 1.0
 N_WARMUP = 6
 GEMM_TARGET = {  # sweep time / time of X @ mu.T, at most
@@ -214,34 +214,39 @@ QUICK = Effort(0.5, 5, 1, 20, 0.1, (500, 2000, 8000, 32000), (25, 100, 400, 1600
 
 
 def measure_sweep(workload: Workload, effort: Effort) -> dict[str, Any]:
-    """Sweeps, steps and bare products in turn, so that all three see the same load of the machine."""
+    """Sweeps, steps and bare products in turn, so that all three see the same load of the machine.
+
+    K moves while a diffuse chain runs: times are those at its most frequent value, for sweep, step and product alike.
+    """
     chain = Chain(workload)
     for _ in range(N_WARMUP):
         chain.step()
     n_rows, n_dims = workload.X.shape
-    features = np.random.default_rng(0).standard_normal((chain.n_features, n_dims))
-    sweeps, steps, products, flips, changed, n_features = [], [], [], [], [], []
+    features = np.random.default_rng(0).standard_normal((4 * chain.n_features + 8, n_dims))
+    times: dict[str, dict[int, list[float]]] = {"gemm": {}, "sweep": {}, "step": {}}
+    changed, visited = [], []
     stop = time.monotonic() + effort.seconds
-    while len(sweeps) < effort.least or time.monotonic() < stop:
-        mu = features[: min(len(features), chain.n_features)]
-        # the product has the run's K: scaled where the chain has drawn more features than `features` has
-        scale = chain.n_features / len(mu)
-        products.extend(scale * cpu_time(lambda mu=mu: workload.X @ mu.T) for _ in range(5))
-        flips.append(n_rows * chain.n_features)
-        sweeps.append(cpu_time(chain.sweep))
+    while len(visited) < effort.least or time.monotonic() < stop:
+        K = chain.n_features
+        mu = features[:K]
+        times["gemm"].setdefault(K, []).extend(cpu_time(lambda mu=mu: workload.X @ mu.T) for _ in range(5))
+        times["sweep"].setdefault(K, []).append(cpu_time(chain.sweep))
+        visited.append(K)
         changed.append(chain.remarks["changed"])
-        n_features.append(chain.n_features)
-        steps.append(cpu_time(chain.step))
-    best = int(np.argmin(sweeps))
+        K = chain.n_features
+        times["step"].setdefault(K, []).append(cpu_time(chain.step))
+    K = max(set(visited), key=visited.count)
+    sweep, gemm = min(times["sweep"][K]), min(times["gemm"][K])
     return {
-        "n_features": int(np.median(n_features)),
+        "n_features": K,
+        "n_features_range": [min(visited), max(visited)],
         "changed": float(np.mean(changed)),
-        "sweep_s": sweeps[best],
-        "step_s": min(steps),
-        "flips_per_s": flips[best] / sweeps[best],
-        "gemm_s": min(products),
-        "gemm_ratio": sweeps[best] / min(products),
-        "repeats": len(sweeps),
+        "sweep_s": sweep,
+        "step_s": min(times["step"].get(K, [math.nan])),
+        "flips_per_s": n_rows * K / sweep,
+        "gemm_s": gemm,
+        "gemm_ratio": sweep / gemm,
+        "repeats": len(times["sweep"][K]),
     }
 
 
@@ -265,11 +270,14 @@ def slope(x: list[float], y: list[float]) -> float:
 
 
 def measure_growth(effort: Effort) -> list[dict[str, Any]]:
-    """Microseconds per row as one size grows; sharp data, so that K stays where it is."""
+    """Microseconds per row as one size grows, on sharp data, so that K stays where it is.
+
+    The noise grows with the number of dims, so that a row tells as much about its bits at every size.
+    """
     tables = []
     for label, sizes, make in (
         ("n_rows", effort.n_rows, lambda n: workloads.linear(n, 100, 15, noise_sd=0.5)),
-        ("n_dims", effort.n_dims, lambda d: workloads.linear(1000, d, 15, noise_sd=0.5)),
+        ("n_dims", effort.n_dims, lambda d: workloads.linear(1000, d, 15, noise_sd=0.05 * math.sqrt(d))),
         ("n_features", effort.n_features, lambda k: workloads.linear(1000, 100, k, noise_sd=0.5)),
     ):
         per_row, found = [], []
@@ -293,6 +301,8 @@ def measure_growth(effort: Effort) -> list[dict[str, Any]]:
 def measure_guard(effort: Effort) -> dict[str, Any]:
     """What the rebuilds of ill-conditioned rows cost, and the drift that is left."""
     chain = Chain(workloads.small_ratio())
+    for _ in range(N_WARMUP):
+        chain.sweep()
     times, rebuilt, drift, changed, n_features = [], [], [], [], []
     stop = time.monotonic() + effort.seconds
     while len(times) < effort.least or time.monotonic() < stop:
@@ -307,6 +317,7 @@ def measure_guard(effort: Effort) -> dict[str, Any]:
     one = min(cpu_time(lambda: rebuild(gram, cross, K, ridge, P, G)) for _ in range(200))
     per_sweep = float(np.mean(rebuilt)) * chain.n_rows * one
     return {
+        "workload": chain.workload.name,
         "n_features": [min(n_features), max(n_features)],
         "changed": float(np.mean(changed)),
         "rebuilt": float(np.mean(rebuilt)),
@@ -399,7 +410,8 @@ def machine() -> dict[str, Any]:
 def show_table(title: str, heads: list[str], rows: list[list[str]]) -> None:
     widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
     print(f"\n{title}\n")
-    for row in [heads, ["-" * width for width in widths], *rows]:
+    top = [heads, ["-" * width for width in widths]] if any(heads) else []
+    for row in [*top, *rows]:
         cells = [
             cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
         ]
@@ -421,8 +433,10 @@ def show_sweeps(results: dict[str, dict[str, Any]]) -> None:
     heads = ["workload", "K", "rows changed", "sweep ms", "step ms", "us/row", "M flips/s", "GEMM ms", "sweep / GEMM"]
     rows = []
     for name, r in results.items():
+        low, high = r["n_features_range"]
         rows.append([
-            name, str(r["n_features"]), f"{r['changed']:.1%}", f"{1e3 * r['sweep_s']:.3f}", f"{1e3 * r['step_s']:.3f}",
+            name, f"{r['n_features']} ({low}..{high})", f"{r['changed']:.1%}",
+            f"{1e3 * r['sweep_s']:.3f}", f"{1e3 * r['step_s']:.3f}",
             f"{1e6 * r['sweep_s'] / r['n_rows']:.2f}", f"{r['flips_per_s'] / 1e6:.1f}", f"{1e3 * r['gemm_s']:.3f}",
             against(r["gemm_ratio"], GEMM_TARGET.get(name), at_most=True),
         ])  # fmt: skip
@@ -465,17 +479,20 @@ def show_guard(guard: dict[str, Any]) -> None:
         ["K", f"{low}..{high}"],
         ["rows changed", f"{guard['changed']:.1%}"],
     ]
-    show_table("Drift guard: 500 x 100, K 10, noise_var / feature_var = 1e-4", ["", ""], rows)
+    show_table(f"Drift guard: {guard['workload']}", ["", ""], rows)
 
 
 def show_starts(starts: dict[str, Any]) -> None:
     rows = [
-        ["first sweep, empty kernel cache (CPU)", against(starts.get("compile_cold_s"), None, at_most=True, digits=".2f")],
-        ["first sweep, kernels from the cache (CPU)", against(starts.get("compile_warm_s"), None, at_most=True, digits=".2f")],
-        ["python -c pass (wall)", against(starts["python_s"], None, at_most=True, digits=".2f")],
-        ["import thali (wall)", against(starts["import_s"], IMPORT_TARGET, at_most=True, digits=".2f")],
-        ["thali --help (wall)", against(starts["help_s"], HELP_TARGET, at_most=True, digits=".2f")],
-    ]  # fmt: skip
+        [label, against(starts.get(name), target, at_most=True, digits=".2f")]
+        for label, name, target in (
+            ("first sweep, empty kernel cache (CPU)", "compile_cold_s", None),
+            ("first sweep, kernels from the cache (CPU)", "compile_warm_s", None),
+            ("python -c pass (wall)", "python_s", None),
+            ("import thali (wall)", "import_s", IMPORT_TARGET),
+            ("thali --help (wall)", "help_s", HELP_TARGET),
+        )
+    ]
     show_table("Start-up, seconds", ["", ""], rows)
 
 

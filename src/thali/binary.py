@@ -18,7 +18,7 @@ def check_binary(Z: Any) -> Array:
             f"Z must be a matrix of zeros and ones, one row per observation. Got an array with {Z.ndim} axes; "
             "reshape it to (n_rows, n_features)."
         )
-    if Z.dtype.kind not in "buif" or not np.isin(Z, (0, 1)).all():
+    if Z.dtype.kind not in "buif" or not ((Z == 0) | (Z == 1)).all():
         raise InvalidDataError("Z must hold only 0 and 1. Got other values; use (values > threshold).astype(int).")
     return np.ascontiguousarray(Z, dtype=np.uint8)
 

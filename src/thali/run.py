@@ -63,6 +63,8 @@ def run_chains(
     model = Model(model.prior, model.observation.adapt(X))
 
     def one(chain: int, stream: np.random.Generator) -> tuple[list[Draw], list[Any]]:
+        if stop.is_set():
+            return [], []
         data = model.observation.prepare(X)
         kept: list[Draw] = []
         infos: list[Any] = []
@@ -81,16 +83,20 @@ def run_chains(
     # one BLAS thread: the products inside a sweep are small, and the bits must not depend on the machine's load
     with threadpool_limits(limits=1, user_api="blas"), ThreadPoolExecutor(n_jobs) as pool:
         futures = [pool.submit(one, i, stream) for i, stream in enumerate(spawn(rng, n_chains))]
-        try:
-            wait(futures, return_when="FIRST_EXCEPTION")
-        except KeyboardInterrupt:
-            interrupted = True
-        finally:
-            stop.set()
+        while True:
+            try:
+                wait(futures, return_when="FIRST_EXCEPTION")
+                break
+            except KeyboardInterrupt:  # once or twice: the current step is always finished
+                interrupted = True
+                stop.set()
+        stop.set()
         results = [future.result() for future in futures]
+    if interrupted:  # chains that had not begun to draw are left out
+        results = [(kept, infos) for kept, infos in results if kept]
+    if not results:
+        raise KeyboardInterrupt("interrupted before the first draw")
     length = min(len(kept) for kept, _ in results)
-    if length == 0:
-        raise KeyboardInterrupt("interrupted before the first draw of every chain")
     steps = min(len(infos) for _, infos in results)
     names = ("log_joint", "n_features")
     history = {name: np.array([[getattr(i, name) for i in infos[:steps]] for _, infos in results]) for name in names}

@@ -8,6 +8,7 @@ import dataclasses
 import math
 import numbers
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -107,7 +108,7 @@ class Spec:
             flat[name] = part.replace(**inner_changes)
         return dataclasses.replace(self, **flat)  # type: ignore[type-var]
 
-    @property
+    @cached_property
     def learned(self) -> dict[str, Any]:
         """The hyperparameters that are distributions, by name."""
         return {

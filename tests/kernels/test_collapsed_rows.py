@@ -87,7 +87,6 @@ def test_unstable_rows_are_rebuilt():
 
 MUTANTS = [
     ("own_var = n_own / ridge", "own_var = 0.0"),
-    ("n_new = n_own  # leave", "n_new = 0  # leave"),
     ("c = 1.0 / (1.0 - q)", "c = 1.0 / (1.0 + q)"),
     ("h[k] = b[k] - Gz[k]", "h[k] = b[k]"),
     ("others[k] = counts[k] - Z[n, k]", "others[k] = max(counts[k] - 1, 0)"),

@@ -161,17 +161,17 @@ class Spectrum(NamedTuple):
     def log_likelihood(self, noise_var: float, feature_var: float) -> float:
         # eq: DV09.collapsed-likelihood
         ratio = feature_var / noise_var
-        explained = float(np.sum(self.power / (self.lam + 1.0 / ratio)))
+        explained = float((self.power / (self.lam + 1.0 / ratio)).sum())
         return (
             -0.5 * self.n_rows * self.n_dims * math.log(2 * math.pi * noise_var)
-            - 0.5 * self.n_dims * float(np.sum(np.log1p(self.lam * ratio)))
+            - 0.5 * self.n_dims * float(np.log1p(self.lam * ratio).sum())
             - 0.5 * max(self.square - explained, 0.0) / noise_var
         )
 
 
 def spectrum(gram: Array, cross: Array, square: float, n_rows: int, n_dims: int) -> Spectrum:
     lam, vectors = np.linalg.eigh(gram)
-    power = np.sum((vectors.T @ cross) ** 2, axis=1)
+    power = ((vectors.T @ cross) ** 2).sum(axis=1)
     return Spectrum(np.maximum(lam, 0.0), power, square, n_rows, n_dims)
 
 

@@ -110,14 +110,18 @@ class LinearGaussian(Spec):
         return adapted
 
     def _with_scale(self, var: Array) -> Self:
-        """Relative priors and the floor made absolute. A constant dim counts as one of mean variance."""
+        """Relative priors and the floor made absolute.
+
+        A dim with less than 1 % of the mean variance counts as one with 1 %: rare features would else explain every
+        cell of a nearly constant dim.
+        """
         unit = float(np.mean(var)) or 1.0
         feature = self.feature_var
         if feature is None:
             feature = LogNormal(0.0, 9.0) if self.per_dim else InverseGamma(2.0, 1.0, relative=True)
         noise = self.noise_var
         return self.replace(
-            scale=np.where(var > 0, var, unit),
+            scale=np.maximum(var, 0.01 * unit),
             noise_var=noise.scaled(unit) if is_distribution(noise) else noise,
             feature_var=feature.scaled(unit) if is_distribution(feature) else feature,
         )
