@@ -9,7 +9,13 @@ from thali.errors import InvalidDataError
 
 @pytest.mark.parametrize(
     "Z",
-    [[[0, 1], [1, 1]], np.array([[0.0, 1.0]]), np.array([[True], [False]]), np.asfortranarray(np.eye(3)), np.ones((2, 0))],
+    [
+        [[0, 1], [1, 1]],
+        np.array([[0.0, 1.0]]),
+        np.array([[True], [False]]),
+        np.asfortranarray(np.eye(3)),
+        np.ones((2, 0)),
+    ],
 )
 def test_zeros_and_ones_are_taken(Z):
     checked = check_binary(Z)

@@ -123,14 +123,26 @@ class Boom:
         ({"meta_json": "[]"}, "format"),
         ({"meta_json": "{}"}, "format"),
         ({"meta_json": b"\xff\xfe"}, "whole"),
-        ({"meta_json": json.dumps({"format": files.FORMAT + 1, "thali": "9.9"})}, "Upgrade"),
+        ({"meta_json": json.dumps({"format": files.FORMAT + 1, "thali": "9.9"})}, "upgrade thali"),
         ({"meta_json": json.dumps({"format": "1"})}, "format"),
         ({"meta_json": '{"format": 1}', "a_npy": b"rubbish"}, "whole"),
         ({"meta_json": '{"format": 1}', "a_npy": npy(np.arange(9))[:-8]}, "whole"),
         ({"meta_json": '{"format": 1}', "a_npy": npy(np.array([Boom()], dtype=object), allow_pickle=True)}, "whole"),
         ({"meta_json": '{"format": 1}', "a_npy": pickle.dumps(Boom())}, "whole"),
     ],
-    ids=["empty", "json", "list", "no format", "text", "newer", "string", "no array", "short array", "object", "pickle"],
+    ids=[
+        "empty",
+        "json",
+        "list",
+        "no format",
+        "text",
+        "newer",
+        "string",
+        "no array",
+        "short array",
+        "object",
+        "pickle",
+    ],
 )
 def test_files_that_are_not_ours(tmp_path, members, words):
     path = tmp_path / "run.thali"

@@ -71,7 +71,9 @@ def test_chain_from_far_away_reaches_the_target(start, rng):
         chain.append(x)
     centred = np.array(chain[1000:]) - np.mean(chain[1000:])
     lag = 20
-    assert abs(centred[lag:] @ centred[:-lag]) / (centred @ centred) < 4 / math.sqrt(len(centred))  # thinned: independent
+    assert abs(centred[lag:] @ centred[:-lag]) / (centred @ centred) < 4 / math.sqrt(
+        len(centred)
+    )  # thinned: independent
     assert kstest(chain[1000::lag], gamma(3.0).cdf).pvalue > P_VALUE
 
 

@@ -45,7 +45,7 @@ def compare(kernel, seed, kind, n_rows, K, n_dims, n_sweeps=1, same_room=True, *
 
 @few
 @given(
-    seeds, kinds, st.integers(1, 40), st.integers(0, 5), st.integers(1, 4),
+    seeds, kinds, st.integers(1, 24), st.integers(0, 5), st.integers(1, 4),
     st.sampled_from([0.0, 0.3]), priors, ratios,
 )  # fmt: skip
 @example(1, "random", 1, 0, 1, 0.0, "IBP", 0.5)

@@ -19,6 +19,8 @@ def arguments(seed, n_rows, K, n_dims, missing, new_rate, width):
     features = np.sqrt(feature_var) * rng.standard_normal((K, n_dims))
     X = rng.integers(2, size=(n_rows, K)) @ features + np.sqrt(noise_var) * rng.standard_normal((n_rows, n_dims))
     observed = rng.random(X.shape) >= missing
+    if missing < 1:
+        observed[:, 0] = True
     X = np.where(observed, X, 0.0)
     return (X, observed, features, gram_inv, 1.5 * rng.standard_normal(K), new_rate, noise_var, feature_var, width)
 

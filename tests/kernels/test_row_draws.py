@@ -133,7 +133,12 @@ def test_draw_new_of_an_outlier_is_quick():
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("- log_factorial", "- 2 * log_factorial"), ("-0.5 * n_dims * math.log(v)", "0.0"), ("n_terms / ridge", "n_terms")]
+    ("old", "new"),
+    [
+        ("- log_factorial", "- 2 * log_factorial"),
+        ("-0.5 * n_dims * math.log(v)", "0.0"),
+        ("n_terms / ridge", "n_terms"),
+    ],
 )
 def test_a_wrong_draw_is_seen(old, new, rng):
     wrong = mutant(kernel.draw_new, old, new)

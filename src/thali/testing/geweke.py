@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from thali.binary import non_empty
 from thali.errors import InvalidParameterError
 from thali.kernels.replicates import sweep_replicates
 from thali.model import Model
@@ -160,14 +159,27 @@ def geweke(
     Priors must be absolute (not relative to the data, which changes from one replicate to the next).
     """
     model = Model(model.prior, model.observation.adapt(np.zeros((1, n_dims))))
-    before: list[dict[str, float]] = []
-    after: list[dict[str, float]] = []
-    for _ in range(n_replicates):
-        state, data, X = draw_joint(model, inference, rng, n_rows, n_dims, missing)
-        before.append(_state_statistics(model, state, X))
-        state, _ = inference.step(rng, state, model, data)
-        after.append(_state_statistics(model, state, state.observation.completed(data, state.local)))
-    return _result(_columns(before), _columns(after))
+    before: list[dict[str, Array]] = []
+    after: list[dict[str, Array]] = []
+    left = n_replicates
+    while left > 0:
+        size = min(left, 2_000)
+        left -= size
+        pairs = [_one_step(model, inference, rng, n_rows, n_dims, missing) for _ in range(size)]
+        before.append(_state_statistics(model, [pair[0] for pair in pairs]))
+        after.append(_state_statistics(model, [pair[1] for pair in pairs]))
+    return _result(_joined(before), _joined(after))
+
+
+Snapshot = tuple[Any, Array]  # a state and the complete X
+
+
+def _one_step(
+    model: Model, inference: Any, rng: np.random.Generator, n_rows: int, n_dims: int, missing: Array | None
+) -> tuple[Snapshot, Snapshot]:
+    state, data, X = draw_joint(model, inference, rng, n_rows, n_dims, missing)
+    moved, _ = inference.step(rng, state, model, data)
+    return (state, X), (moved, moved.observation.completed(data, moved.local))
 
 
 def draw_joint(
@@ -182,21 +194,20 @@ def draw_joint(
     return inference.at(prior, observation, data, Z, X), data, X
 
 
-def _state_statistics(model: Model, state: Any, X: Array) -> dict[str, float]:
-    Z = non_empty(state.local.z)
-    statistics = {name: float(value[0]) for name, value in matrix_statistics(Z[None], X[None]).items()}
+def _state_statistics(model: Model, snapshots: list[Snapshot]) -> dict[str, Array]:
+    """Of Z and X, of each learned hyperparameter, and of both together."""
+    widest = max(1, *(state.local.z.shape[1] for state, _ in snapshots))
+    Z = np.zeros((len(snapshots), len(snapshots[0][1]), widest), dtype=np.uint8)
+    for i, (state, _) in enumerate(snapshots):
+        Z[i, :, : state.local.z.shape[1]] = state.local.z
+    statistics = matrix_statistics(Z, np.array([X for _, X in snapshots]))
     for part in ("prior", "observation"):
-        spec, current = getattr(model, part), getattr(state, part)
-        for name in spec.learned:
-            value = np.asarray(getattr(current, name), dtype=float)
-            bounded = np.arctan(value) if name == "offset" else np.log(value)  # finite variance whatever the prior
-            statistics[name] = float(bounded.mean())
-            statistics[f"{name}^2"] = float((bounded**2).mean())
-            statistics[f"{name} x K"] = float(bounded.mean()) * statistics["K"]
-            statistics[f"{name} x fit"] = float(bounded.mean()) * statistics["fit"]
-            statistics[f"{name} x X^2"] = float(bounded.mean()) * statistics["X^2"]
+        for name in getattr(model, part).learned:
+            values = np.array([np.ravel(getattr(getattr(state, part), name)) for state, _ in snapshots], dtype=float)
+            bounded = np.arctan(values) if name == "offset" else np.log(values)  # finite variance whatever the prior
+            mean = bounded.mean(axis=1)
+            statistics[name] = mean
+            statistics[f"{name}^2"] = (bounded**2).mean(axis=1)
+            for other in ("K", "fit", "X^2"):
+                statistics[f"{name} x {other}"] = mean * statistics[other]
     return statistics
-
-
-def _columns(rows: list[dict[str, float]]) -> dict[str, Array]:
-    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
