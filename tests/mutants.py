@@ -22,9 +22,12 @@ MUTANTS = {
         ("q + own_var, s,", "q, s,"),
         ("                q -= own_var\n", ""),
     ),
-    "append-order scan": ("row_draws.py", ("j = i + int(rng.random() * (K - i))", "j = i")),
+    "append-order scan": ("row_draws.py", ("j = i + int(u[2 * i] * (K - i))", "j = i")),
     "missing D/2": ("row_draws.py", ("half = 0.5 * n_dims", "half = 0.0 * n_dims")),
-    "no factorial in new columns": ("row_draws.py", ("+ n_terms * log_rate - log_factorial", "+ n_terms * log_rate")),
+    "no factorial in new columns": (
+        "row_draws.py",
+        ("s / v + n_terms * log_rate - log_factorial", "s / v + n_terms * log_rate"),
+    ),
     "imputation without feature variance": (
         "collapsed_rows.py",
         ("math.sqrt(noise_var * (1.0 + q + n_new / ridge))", "math.sqrt(noise_var * (1.0 + n_new / ridge))"),

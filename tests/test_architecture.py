@@ -32,6 +32,7 @@ LAYERS = (
 
 # Inside one layer only these imports are allowed (importer, imported).
 SIDEWAYS = {
+    ("__main__", "cli"),
     ("compare", "estimator"),
     ("how_many", "estimator"),
     ("estimator", "report"),  # m.report(), imported when called
@@ -178,7 +179,7 @@ def is_jit(node: ast.expr) -> bool:
     """Is this `jit`, `parallel_jit`, `_jit.jit`, or a call of one of them?"""
     node = node.func if isinstance(node, ast.Call) else node
     name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-    return name in {"jit", "parallel_jit"}
+    return name in {"jit", "parallel_jit", "inlined"}
 
 
 def kernels(source: str) -> dict[str, list[str] | None]:

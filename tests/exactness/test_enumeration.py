@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from mutants import mutant
 
-from tests.mutants import mutant
 from thali import IBP, BetaBernoulli, CollapsedGibbs, LinearGaussian
 from thali.model import Model
 from thali.testing import compare_with_exact, enumerate_posterior, sweep_against_exact, z_limit

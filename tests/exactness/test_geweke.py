@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from mutants import mutant
 
-from tests.mutants import mutant
 from thali import (
     IBP,
     Beta,

@@ -87,12 +87,12 @@ def test_unstable_rows_are_rebuilt():
 
 MUTANTS = [
     ("own_var = n_own / ridge", "own_var = 0.0"),
-    ("c = 1.0 / (1.0 - q)", "c = 1.0 / (1.0 + q)"),
+    ("c = 1.0 / shrink", "c = shrink"),
     ("h[k] = b[k] - Gz[k]", "h[k] = b[k]"),
     ("others[k] = counts[k] - Z[n, k]", "others[k] = max(counts[k] - 1, 0)"),
     ("used_dims = n_dims - cells.size", "used_dims = n_dims"),
     ("sd = math.sqrt(noise_var * (1.0 + q + n_new / ridge))", "sd = math.sqrt(noise_var * (1.0 + q))"),
-    ("y[k] -= z[k] * square[n]", "y[k] -= 0.0"),
+    ("y[i] -= z[i] * square[n]", "y[i] -= 0.0"),
     ("flips[k, row] = z[k] - was[k]", "flips[k, row] = z[k]"),
     ("square[n] += dx * (2.0 * x + dx)", "square[n] += dx * x"),
     ("to_g = h_in[i] + s * g_in[i]", "to_g = h_in[i]"),

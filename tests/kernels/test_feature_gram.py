@@ -66,8 +66,12 @@ def test_delete_column_equals_its_twin(seed, kind, n_rows, K, n_dims, ridge, dat
     k = data.draw(st.integers(0, K - 1))
     for function in (kernel.delete_column, plain(kernel.delete_column)):
         a, b = (arrays(seed, kind, n_rows, K, n_dims, ridge) for _ in range(2))
-        function(k, K, **a)
-        twin.delete_column(k, K, **b)
+        owner = data.draw(st.integers(0, n_rows - 1))
+        for arrays_ in (a, b):  # only this row has the column
+            arrays_["Z"][:, k] = np.arange(n_rows) == owner
+            arrays_["counts"][k] = 1
+        function(owner, k, K, **a)
+        twin.delete_column(owner, k, K, **b)
         assert_same(in_use(a, K - 1), in_use(b, K - 1), ridge, inverses=2)
         twin.rebuild(b["gram"], b["cross"], K - 1, ridge, b["P"], b["G"])  # sharper: the ridge is known
         assert_same(in_use(a, K - 1), in_use(b, K - 1), ridge)
@@ -88,7 +92,7 @@ def test_append_then_delete_changes_nothing():
     a, b = (arrays(1, "random", 9, 4, 3, 0.5) for _ in range(2))
     Z = a.pop("Z")
     kernel.append_column(4, 0.5, **a)
-    kernel.delete_column(4, 5, Z, **a)
+    kernel.delete_column(0, 4, 5, Z, **a)
     assert_same(in_use(a | {"Z": Z}, 4), in_use(b, 4), 0.5)
 
 
@@ -103,7 +107,18 @@ def test_append_then_delete_changes_nothing():
 )
 def test_a_wrong_deletion_is_seen(old, new):
     a, b = (arrays(1, "random", 9, 4, 3, 0.5) for _ in range(2))
-    mutant(kernel.delete_column, old, new)(1, 4, **a)
-    twin.delete_column(1, 4, **b)
+    mutant(kernel.delete_column, old, new)(0, 1, 4, **a)
+    twin.delete_column(0, 1, 4, **b)
     with pytest.raises(AssertionError):
         assert_same(in_use(a, 3), in_use(b, 3), 0.5)
+
+
+@many
+@given(seeds, st.integers(1, BLOCK), st.integers(0, 6), st.integers(1, 4))
+def test_add_flips_equals_its_twin(seed, n_rows, K, n_dims):
+    for function in (kernel.add_flips, plain(kernel.add_flips)):
+        a, b = (arrays(seed, "random", n_rows, K, n_dims, 1.0) for _ in range(2))
+        X = np.random.default_rng(seed).standard_normal((n_rows, n_dims))
+        function(a["flips"], X, K, a["cross"])
+        twin.add_flips(b["flips"], X, K, b["cross"])
+        assert_same(in_use(a, K), in_use(b, K), 1.0)

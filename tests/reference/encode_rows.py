@@ -1,31 +1,41 @@
-"""Twin of `thali.kernels.encode_rows`: a list of bit patterns, each weighed by its Gaussian density."""
+"""Twin of `thali.kernels.encode_rows`: every bit pattern weighed by its Gaussian density."""
+
+import itertools
 
 import numpy as np
 from scipy.special import log_expit, logsumexp
 from scipy.stats import norm, poisson
 
 
-def encode_rows(X, observed, features, gram_inv, log_odds, new_rate, noise_var, feature_var, width):
+def row_forms(x, observed, features, full_gram, b, gram):
+    seen = features[:, observed]
+    b[:] = seen @ x[observed]
+    gram[:] = seen @ seen.T
+    return int(observed.sum()), float(np.sum(x[observed] ** 2))
+
+
+def log_row(q, s, n_dims, noise_var, feature_var, new_rate):
+    j = np.arange(2000 if new_rate > 0 else 1)
+    v = noise_var * (1 + q) + j * feature_var
+    return logsumexp(poisson.logpmf(j, new_rate) - 0.5 * n_dims * np.log(2 * np.pi * v) - 0.5 * s / v)
+
+
+def log_joint(z, x, features, gram_inv, log_odds, new_rate, noise_var, feature_var):
+    """Of the bits z and the observed cells x."""
+    log_prior = log_expit(log_odds[z == 1]).sum() + log_expit(-log_odds[z == 0]).sum()
+    n_new = np.arange(60 if new_rate > 0 else 1)
+    var = noise_var * (1 + z @ gram_inv @ z) + n_new * feature_var
+    densities = norm.logpdf(x[:, None], (z @ features)[:, None], np.sqrt(var)).sum(axis=0)
+    return log_prior + logsumexp(poisson.logpmf(n_new, new_rate) + densities)
+
+
+def encode_rows(X, observed, features, gram_inv, log_odds, new_rate, noise_var, feature_var):
     n_rows, K = len(X), len(features)
-    order = np.argsort(-(features**2).sum(axis=1))
-    most_new = 1 + int(new_rate + 10 * np.sqrt(new_rate) + 10)
+    patterns = np.array(list(itertools.product((0, 1), repeat=K)), dtype=float)
     presence, log_density = np.zeros((n_rows, K)), np.zeros(n_rows)
-    for n in range(n_rows):
-
-        def log_joint(z, n_new, seen=observed[n], x=X[n]):
-            var = noise_var * (1 + z @ gram_inv @ z) + n_new * feature_var
-            log_prior = log_expit(log_odds[z == 1]).sum() + log_expit(-log_odds[z == 0]).sum()
-            return log_prior + norm.logpdf(x[seen], (z @ features)[seen], np.sqrt(var)).sum()
-
-        patterns = [np.zeros(K)]
-        for k in order:
-            patterns += [z + (np.arange(K) == k) for z in patterns]
-            if len(patterns) > width:
-                patterns = sorted(patterns, key=lambda z: -log_joint(z, 0))[:width]
-        scores = [
-            logsumexp([poisson.logpmf(j, new_rate) + log_joint(z, j) for j in range(most_new if new_rate > 0 else 1)])
-            for z in patterns
-        ]
+    for n, seen in enumerate(observed):
+        rest = features[:, seen], gram_inv, log_odds, new_rate, noise_var, feature_var
+        scores = np.array([log_joint(z, X[n, seen], *rest) for z in patterns])
         log_density[n] = logsumexp(scores)
-        presence[n] = np.exp(scores - log_density[n]) @ np.array(patterns)
+        presence[n] = np.exp(scores - log_density[n]) @ patterns
     return presence, log_density

@@ -9,7 +9,7 @@ def rebuild(gram, cross, K, ridge, P, G):
     G[:K, :K] = mu @ mu.T
 
 
-def delete_column(k, K, Z, counts, P, G, gram, cross, Y, flips):
+def delete_column(owner, k, K, Z, counts, P, G, gram, cross, Y, flips):
     """Strike column k from M = P^-1 = Z'Z + ridge I and from Z'X, and begin again."""
     M = np.linalg.inv(P[:K, :K])
     keep = list(range(K))
@@ -41,3 +41,9 @@ def append_column(K, ridge, counts, P, G, gram, cross, Y, flips):
     cross[K] = 0
     Y[:, K] = 0
     flips[K] = 0
+
+
+def add_flips(flips, X, K, cross):
+    rows = slice(0, len(X))
+    cross[:K] += flips[:K, rows] @ X
+    flips[:K, rows] = 0

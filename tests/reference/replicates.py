@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.reference.collapsed_rows import BLOCK, collapsed_sweep
+from reference.collapsed_rows import BLOCK, collapsed_sweep
 
 
 def sweep_replicates(X, missing_start, missing_dim, Z, K, log_odds, new_rate, noise_var, feature_var, rng):

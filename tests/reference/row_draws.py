@@ -11,9 +11,9 @@ def _log_density(q, s, n_dims, precision):
     return -0.5 * n_dims * np.log(1 + q) - 0.5 * precision * s / (1 + q)
 
 
-def scan_bits(z, order, K, others, log_odds, P, G, p, g, h, ee, b, Pz, Gz, q, s, n_dims, precision, rng):
-    p, g, h = p[:K], g[:K], h[:K]
-    P_out = P[:K, :K] + np.outer(g, p)
+def scan_bits(z, order, K, others, log_odds, P, G, g, h, shrink, ee, b, Pz, Gz, q, s, n_dims, precision, rng, work):
+    g, h = g[:K], h[:K]
+    P_out = P[:K, :K] + shrink * np.outer(g, g)
     G_out = G[:K, :K] - np.outer(g, h) - np.outer(h, g) + ee * np.outer(g, g)
 
     def forms(z):

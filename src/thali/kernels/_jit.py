@@ -17,6 +17,11 @@ def jit(function: Callable[..., Any]) -> Callable[..., Any]:
     return numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})(function)
 
 
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """For the inner parts of a kernel: a call with a dozen arrays would cost as much as a short loop."""
+    return numba.njit(inline="always", nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})(function)
+
+
 def _drop_stale_cache(folder: Path) -> None:
     """Delete cached machine code that was compiled from other sources.
 

@@ -9,7 +9,7 @@ is kept in this "K-space"; nothing of size D is touched inside a block of rows e
 
 Taking row n out is *lazy*: with p = P z, c = 1 / (1 - z p), g = c p, e = x_n - z mu and h = mu e,
 
-    P_out = P + g p',   b_out = b - g (e x_n),   G_out = G - g h' - h g' + (e e) g g',
+    P_out = P + g p' = P + (1 - z p) g g',   b_out = b - g (e x_n),   G_out = G - g h' - h g' + (e e) g g',
 
 are held as these vectors, so that a row whose bits do not change touches no K x K array. Evaluating a flip is O(1), an
 accepted flip O(K), a changed row O(K^2).
@@ -24,7 +24,7 @@ import math
 import numpy as np
 
 from thali.kernels._jit import jit
-from thali.kernels.feature_gram import append_column, delete_column, rebuild
+from thali.kernels.feature_gram import add_flips, append_column, delete_column, rebuild
 from thali.kernels.row_draws import draw_new, scan_bits
 
 BLOCK = 32  # rows per matrix product
@@ -60,7 +60,6 @@ def _collapsed_sweep(
     order = np.zeros(capacity, np.int64)
     z = np.zeros(capacity)
     old = np.zeros(capacity)
-    p = np.zeros(capacity)
     g = np.zeros(capacity)
     h = np.zeros(capacity)
     b = np.zeros(capacity)
@@ -69,6 +68,7 @@ def _collapsed_sweep(
     Gz = np.zeros(capacity)
     zero = np.zeros(capacity)
     terms = np.empty(64)
+    work = np.zeros((6, 2 * capacity))  # of scan_bits
     stored = np.empty(BLOCK)
     g_in = np.zeros(capacity)
     h_in = np.zeros(capacity)
@@ -90,7 +90,10 @@ def _collapsed_sweep(
         first = n - n % BLOCK
         last = min(first + BLOCK, n_rows)
         if K > 0:
-            Y[: last - first, :K] = np.dot(X[first:last], cross[:K].T)
+            product = np.dot(X[first:last], cross[:K].T)
+            for t in range(last - first):
+                for k in range(K):
+                    Y[t, k] = product[t, k]
         flips[:] = 0.0
         dirty = False
         while n < last:
@@ -100,10 +103,10 @@ def _collapsed_sweep(
             # --- the columns that only this row has: delete, remember how many
             n_own = 0
             if grows:
-                k = 0
+                k = int(n - n)  # not a literal, which would compile delete_column twice
                 while k < K:
-                    if Z[n, k] == 1 and counts[k] == 1:
-                        delete_column(k, K, Z, counts, P, G, gram, cross, Y, flips)
+                    if counts[k] == 1 and Z[n, k] == 1:
+                        delete_column(n, k, K, Z, counts, P, G, gram, cross, Y, flips)
                         K -= 1
                         n_own += 1
                     else:
@@ -111,20 +114,19 @@ def _collapsed_sweep(
 
             # --- take the row out, lazily
             for k in range(K):
-                b[k] = 0.0
-                Pz[k] = 0.0
-                Gz[k] = 0.0
-            for k in range(K):
                 y[k] = Y[row, k]
                 z[k] = Z[n, k]
                 old[k] = z[k]
                 others[k] = counts[k] - Z[n, k]
+            for k in range(K):
+                b_k = Pz_k = Gz_k = 0.0
                 for j in range(K):
-                    b[j] += P[k, j] * Y[row, k]
-                if Z[n, k]:
-                    for j in range(K):
-                        Pz[j] += P[k, j]
-                        Gz[j] += G[k, j]
+                    b_k += P[k, j] * y[j]
+                    Pz_k += P[k, j] * z[j]
+                    Gz_k += G[k, j] * z[j]
+                b[k] = b_k
+                Pz[k] = Pz_k
+                Gz[k] = Gz_k
             q = 0.0
             zb = 0.0
             zGz = 0.0
@@ -132,37 +134,37 @@ def _collapsed_sweep(
                 q += z[k] * Pz[k]
                 zb += z[k] * b[k]
                 zGz += z[k] * Gz[k]
-            c = 1.0 / (1.0 - q)
+            shrink = 1.0 - q
+            c = 1.0 / shrink
             ee = square[n] - 2.0 * zb + zGz
             # eq: own.row-removal
             for k in range(K):
-                p[k] = Pz[k]
                 g[k] = c * Pz[k]
                 h[k] = b[k] - Gz[k]
-                b[k] -= g[k] * (square[n] - zb)
-                Gz[k] += -g[k] * (zb - zGz) - h[k] * (c * q) + ee * g[k] * (c * q)
+            for k in range(K):
                 Pz[k] = g[k]
-                y[k] -= z[k] * square[n]  # y = Z_out' X_out x_n from here on
+                b[k] -= g[k] * (square[n] - zb)
+            for k in range(K):
+                Gz[k] += g[k] * (ee * c * q - zb + zGz) - h[k] * (c * q)
             unstable = not (0.0 < c <= _REBUILD_ABOVE)
             removed = unstable or cells.size > 0
             if removed:  # take it out of gram, cross, P and G for real
                 if dirty:
-                    cross[:K] += np.dot(np.ascontiguousarray(flips[:K, : last - first]), X[first:last])
-                    flips[:] = 0.0
+                    add_flips(flips, X[first:last], K, cross)
                     dirty = False
                 for i in range(K):
+                    y[i] -= z[i] * square[n]  # y = Z_out' X_out x_n from here on
                     if old[i] != 0.0:
                         for d in range(n_dims):
                             cross[i, d] -= X[n, d]
                     for j in range(K):
                         gram[i, j] -= old[i] * old[j]
-                        P[i, j] += g[i] * p[j]
+                        P[i, j] += shrink * g[i] * g[j]
                         G[i, j] += (ee * g[i] - h[i]) * g[j] - g[i] * h[j]
                 if unstable:
                     n_rebuilt += 1
                     rebuild(gram, cross, K, ridge, P, G)
                 for k in range(K):
-                    p[k] = 0.0
                     g[k] = 0.0
                     h[k] = 0.0
                     b[k] = 0.0
@@ -211,8 +213,8 @@ def _collapsed_sweep(
             own_var = n_own / ridge
             if pending < 0:
                 q, s = scan_bits(
-                    z, order, K, others, log_odds, P, used_G, p, g, h, ee, b, Pz, Gz, q + own_var, s,
-                    used_dims, precision, rng,
+                    z, order, K, others, log_odds, P, used_G, g, h, shrink, ee, b, Pz, Gz, q + own_var, s,
+                    used_dims, precision, rng, work,
                 )  # fmt: skip
                 q -= own_var
                 n_new = draw_new(q, s, used_dims, ridge, precision, new_rate, terms, rng.random())
@@ -227,7 +229,8 @@ def _collapsed_sweep(
             # --- fill the missing cells
             x_before = block_gram[n]
             if cells.size > 0:
-                stored[:] = block_gram[n]
+                for t in range(BLOCK):
+                    stored[t] = block_gram[n, t]
                 x_before = stored
                 sd = math.sqrt(noise_var * (1.0 + q + n_new / ridge))
                 for i in range(cells.size):
@@ -268,7 +271,7 @@ def _collapsed_sweep(
                 for _ in range(n_new):
                     append_column(K, ridge, counts, P, G, gram, cross, Y, flips)
                     z[K] = 1.0
-                    old[K] = p[K] = g[K] = h[K] = b[K] = Gz[K] = 0.0
+                    old[K] = g[K] = h[K] = b[K] = Gz[K] = 0.0
                     Pz[K] = 1.0 / ridge
                     q += 1.0 / ridge
                     K += 1
@@ -278,9 +281,11 @@ def _collapsed_sweep(
                 for i in range(K):
                     from_g = ee * g[i] - h[i]
                     to_g = h_in[i] + s * g_in[i]
+                    out = shrink * g[i]
                     for j in range(K):
                         # eq: own.row-insertion
-                        P[i, j] += g[i] * p[j] - g_in[i] * Pz[j]
+                        P[i, j] += out * g[j] - g_in[i] * Pz[j]
+                    for j in range(K):
                         G[i, j] += from_g * g[j] - g[i] * h[j] + g_in[i] * h_in[j] + to_g * g_in[j]
                 was = zero if removed else old  # the row's bits that gram and cross still hold
                 for k in range(K):
@@ -296,7 +301,7 @@ def _collapsed_sweep(
                             flips[k, row] = z[k] - was[k]
                             dirty = True
                     if removed or z[k] != was[k]:
-                        for t in range(last - first):
+                        for t in range(row + 1, last - first):  # the rows still to come
                             Y[t, k] += z[k] * block_gram[n, t] - old[k] * x_before[t]
                     counts[k] += int(z[k] - old[k])
                     Z[n, k] = 1 if z[k] != 0.0 else 0
@@ -304,7 +309,7 @@ def _collapsed_sweep(
             if next_row < n_rows:
                 break
         if dirty:
-            cross[:K] += np.dot(np.ascontiguousarray(flips[:K, : last - first]), X[first:last])
+            add_flips(flips, X[first:last], K, cross)
 
     drift = 0.0
     for i in range(K):

@@ -16,14 +16,19 @@ def _rebuild(gram, cross, K, ridge, P, G):
     for k in range(K):
         M[k, k] += ridge
     inverse = np.linalg.inv(M)
-    inverse = 0.5 * (inverse + inverse.T)
-    P[:K, :K] = inverse
-    mu = np.dot(inverse, cross[:K])
-    G[:K, :K] = np.dot(mu, mu.T)
+    for i in range(K):
+        for j in range(K):
+            P[i, j] = 0.5 * (inverse[i, j] + inverse[j, i])
+            M[i, j] = P[i, j]
+    mu = np.dot(M, cross[:K])
+    product = np.dot(mu, mu.T)
+    for i in range(K):
+        for j in range(K):
+            G[i, j] = product[i, j]
 
 
-def _delete_column(k, K, Z, counts, P, G, gram, cross, Y, flips):
-    """Delete column k, owned by one row only: Schur complement in P and G, last column moved into its place.
+def _delete_column(owner, k, K, Z, counts, P, G, gram, cross, Y, flips):
+    """Delete column k, which only row `owner` has: Schur complement in P and G, last column moved into its place.
 
     With u = P[:, k] / P[k, k] the features lose u mu_k, hence the rank-two change of G. Cost O(K^2 + N + D).
     """
@@ -50,13 +55,14 @@ def _delete_column(k, K, Z, counts, P, G, gram, cross, Y, flips):
             gram[j, k] = gram[j, last]
         for n in range(Z.shape[0]):
             Z[n, k] = Z[n, last]
+            Z[n, last] = 0
         for t in range(Y.shape[0]):
             Y[t, k] = Y[t, last]
             flips[k, t] = flips[last, t]
-        cross[k] = cross[last]
+        for d in range(cross.shape[1]):
+            cross[k, d] = cross[last, d]
     counts[last] = 0
-    for n in range(Z.shape[0]):
-        Z[n, last] = 0
+    Z[owner, last] = 0
 
 
 def _append_column(K, ridge, counts, P, G, gram, cross, Y, flips):
@@ -67,12 +73,28 @@ def _append_column(K, ridge, counts, P, G, gram, cross, Y, flips):
         gram[i, K] = gram[K, i] = 0.0
     P[K, K] = 1.0 / ridge
     counts[K] = 0
-    cross[K] = 0.0
+    for d in range(cross.shape[1]):
+        cross[K, d] = 0.0
     for t in range(Y.shape[0]):
         Y[t, K] = 0.0
         flips[K, t] = 0.0
 
 
+def _add_flips(flips, X, K, cross):
+    """cross += flips X for the rows of a block; flips are then zero."""
+    rows = X.shape[0]
+    change = np.zeros((K, rows))
+    for k in range(K):
+        for t in range(rows):
+            change[k, t] = flips[k, t]
+            flips[k, t] = 0.0
+    product = np.dot(change, X)
+    for k in range(K):
+        for d in range(X.shape[1]):
+            cross[k, d] += product[k, d]
+
+
 rebuild = jit(_rebuild)
 delete_column = jit(_delete_column)
 append_column = jit(_append_column)
+add_flips = jit(_add_flips)

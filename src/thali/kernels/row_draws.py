@@ -4,53 +4,91 @@ import math
 
 import numpy as np
 
-from thali.kernels._jit import jit
+from thali.kernels._jit import inlined
 
 _NEGLIGIBLE = 36.0  # nats below the largest term at which the tail of a sum is dropped (2e-16)
 
 
-def _scan_bits(z, order, K, others, log_odds, P, G, p, g, h, ee, b, Pz, Gz, q, s, n_dims, precision, rng):
+def _scan_bits(z, order, K, others, log_odds, P, G, g, h, shrink, ee, b, Pz, Gz, q, s, n_dims, precision, rng, work):
     """One Gibbs scan of a row's bits in random order. Returns the new quadratic forms q and s.
 
     ell(q, s) = -n_dims/2 log(1 + q) - precision/2 s / (1 + q), with q = z P z' (+ own columns), s = |x - z mu|^2.
+    Most bits stay, and that is decided for all of them at once without a transcendental function: log t <= t - 1 bounds
+    the change of ell from above, exp(-d) >= (1 - d/16)^16 the chance to stay from below. Only the rest is evaluated,
+    one by one; after a flip all are bounded anew. `work` is room for 6 rows of 2 K numbers.
     """
-    for i in range(K):
-        order[i] = i
     half = 0.5 * n_dims
-    current = -half * math.log(1.0 + q) - 0.5 * precision * s / (1.0 + q)
+    scale = 0.5 * precision
+    u, u_bit, dP, dG, odds, sure = work[0], work[1], work[2], work[3], work[4], work[5]
+    for i in range(2 * K):
+        u[i] = rng.random()
+    for k in range(K):
+        order[k] = k
+        dP[k] = P[k, k] + shrink * g[k] * g[k]
+        dG[k] = G[k, k] - 2.0 * g[k] * h[k] + ee * g[k] * g[k]
+        odds[k] = log_odds[others[k]]
     for i in range(K):
-        j = i + int(rng.random() * (K - i))
+        j = i + int(u[2 * i] * (K - i))
         k = order[j]
         order[j] = order[i]
-        u = rng.random()
-        step = 1.0 - 2.0 * z[k]
-        q_new = q + 2.0 * step * Pz[k] + P[k, k] + g[k] * p[k]
-        s_new = s + 2.0 * step * (Gz[k] - b[k]) + G[k, k] - 2.0 * g[k] * h[k] + ee * g[k] * g[k]
-        v = 1.0 / (1.0 + q_new)
-        proposed = half * math.log(v) - 0.5 * precision * s_new * v
-        # eq: DV09.bit-conditional
-        delta = proposed - current + step * log_odds[others[k]]
-        if delta > 40.0 or (delta > -40.0 and u * (1.0 + math.exp(-delta)) < 1.0):
-            z[k] += step
-            q = q_new
-            s = s_new
-            current = proposed
-            gk = step * g[k]
-            t = step * (ee * g[k] - h[k])
-            for j in range(K):
-                Pz[j] += step * P[k, j] + gk * p[j]
-                Gz[j] += step * G[k, j] - gk * h[j] + t * g[j]
+        order[i] = k
+        u_bit[k] = u[2 * i + 1]
+    i = 0
+    while i < K:  # once, and again after each flip
+        var = 1.0 + q
+        w = 1.0 / var
+        for k in range(K):
+            step = 1.0 - 2.0 * z[k]
+            v = 1.0 / (var + 2.0 * step * Pz[k] + dP[k])
+            s_new = s + 2.0 * step * (Gz[k] - b[k]) + dG[k]
+            # eq: own.bit-bound
+            upper = half * (var * v - 1.0) + scale * (s * w - s_new * v) + step * odds[k]
+            a = max(1.0 - 0.0625 * upper, 0.0)
+            a *= a
+            a *= a
+            a *= a
+            a *= a
+            sure[k] = u_bit[k] * (1.0 + a)  # above 1: the bit stays
+        while i < K:
+            k = order[i]
+            i += 1
+            if sure[k] > 1.0:
+                continue
+            step = 1.0 - 2.0 * z[k]
+            q_new = q + 2.0 * step * Pz[k] + dP[k]
+            s_new = s + 2.0 * step * (Gz[k] - b[k]) + dG[k]
+            v = 1.0 / (1.0 + q_new)
+            # eq: DV09.bit-conditional
+            delta = half * math.log(var * v) + scale * (s * w - s_new * v) + step * odds[k]
+            if delta > 40.0 or (delta > -40.0 and u_bit[k] * (1.0 + math.exp(-delta)) < 1.0):
+                z[k] += step
+                q = q_new
+                s = s_new
+                gk = step * g[k]
+                t = step * (ee * g[k] - h[k])
+                t_P = shrink * gk
+                for j in range(K):
+                    Pz[j] += step * P[k, j] + t_P * g[j]
+                for j in range(K):
+                    Gz[j] += step * G[k, j] - gk * h[j] + t * g[j]
+                break
     return q, s
 
 
 def _draw_new(q, s, n_dims, ridge, precision, rate, terms, u):
     """Number of columns that the row alone owns: p(j) ~ Poisson(j; rate) N(x; z mu, noise_var (1 + q + j/ridge)).
 
-    Terms are summed until they are negligible and falling, so nothing is cut off. `terms` is room for them.
+    Terms are summed until all further ones are negligible, so nothing is cut off. `terms` is room for them.
     """
     if rate <= 0.0:
         return 0
     peak = precision * s / n_dims if n_dims > 0 else 0.0  # the likelihood falls once 1 + q + j/ridge is beyond this
+    # eq: own.new-bound
+    # no likelihood exceeds the one at v = peak, so exp(gain) expm1(rate) bounds sum_(j > 0) p(j) / p(0) from above
+    gain = max(peak / (1.0 + q) - 1.0, 0.0)
+    gain *= 0.25 * n_dims * gain
+    if gain < 30.0 and u * (1.0 + math.expm1(rate) * math.exp(gain)) < 1.0:
+        return 0
     log_rate = math.log(rate)
     log_factorial = 0.0
     top = -np.inf
@@ -58,7 +96,8 @@ def _draw_new(q, s, n_dims, ridge, precision, rate, terms, u):
     while True:
         if n_terms == terms.size:
             longer = np.empty(2 * terms.size)
-            longer[:n_terms] = terms
+            for j in range(n_terms):
+                longer[j] = terms[j]
             terms = longer
         if n_terms > 0:
             log_factorial += math.log(n_terms)
@@ -68,7 +107,9 @@ def _draw_new(q, s, n_dims, ridge, precision, rate, terms, u):
         terms[n_terms] = term
         top = max(top, term)
         n_terms += 1
-        if v > peak and n_terms > rate and term < top - _NEGLIGIBLE:
+        best = max(v, peak)  # of the variances to come
+        rest = -0.5 * n_dims * math.log(best) - 0.5 * precision * s / best + n_terms * log_rate - log_factorial
+        if n_terms > rate and rest < top - _NEGLIGIBLE:
             break
     total = 0.0
     for j in range(n_terms):
@@ -82,5 +123,5 @@ def _draw_new(q, s, n_dims, ridge, precision, rate, terms, u):
     return 0
 
 
-scan_bits = jit(_scan_bits)
-draw_new = jit(_draw_new)
+scan_bits = inlined(_scan_bits)
+draw_new = inlined(_draw_new)

@@ -18,11 +18,14 @@ from thali.distributions import InverseGamma, LogNormal, NormalOffset, PerDim
 from thali.errors import InvalidDataError, InvalidParameterError
 from thali.kernels.collapsed_rows import collapsed_sweep
 from thali.kernels.encode_rows import encode_rows
+from thali.kernels.encode_sampled import encode_sampled
 from thali.observations._gaussian import GaussianData, GaussianRows, Spectrum, check_real, spectrum
 from thali.observations._variances import resample_variances
+from thali.rng import make_generator
 from thali.spec import Domain, Spec, hyper, is_distribution, positive, setting
 
-_BEAM = 256  # bit patterns kept per row when new rows are encoded; exact up to 8 features
+_ENUMERATED = 8  # with more features new rows are encoded by sampling
+_SCANS, _DRAWS = 120, 120
 
 
 def _positive_array(value: Any) -> bool:
@@ -334,10 +337,15 @@ class LinearGaussian(Spec):
         if scale is not None:
             Y, features = Y / scale, features / scale
             change = observed @ np.log(scale)
-        presence, log_density = encode_rows(
+        arguments = (
             np.ascontiguousarray(Y), observed, np.ascontiguousarray(features), codebook["gram_inv"],
-            np.asarray(log_odds, float), float(new_rate), noise, float(self.feature_var), _BEAM,
+            np.asarray(log_odds, float), float(new_rate), noise, float(self.feature_var),
         )  # fmt: skip
+        if len(features) <= _ENUMERATED:
+            presence, log_density = encode_rows(*arguments)
+        else:  # the same uniforms every time: encoding is a function of the row alone
+            uniforms = make_generator(0).random((_SCANS + _DRAWS, len(features)))
+            presence, log_density = encode_sampled(*arguments, uniforms[:_SCANS], uniforms[_SCANS:])
         return presence, log_density - change
 
 
