@@ -23,11 +23,7 @@ import venv
 from pathlib import Path
 
 if sys.version_info < (3, 11):  # noqa: UP036 (this file must speak clearly on an older Python)
-    sys.exit(
-        "dev.py: thali needs Python >= 3.11, this is "
-        + platform.python_version()
-        + ". Try: python3.12 dev.py"
-    )
+    sys.exit("dev.py: thali needs Python >= 3.11, this is " + platform.python_version() + ". Try: python3.12 dev.py")
 
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
@@ -89,9 +85,7 @@ def install() -> bool:
     """Fill the empty .venv: with uv, else with the host's pip, else with the pip inside Python."""
     if not quietly(*HOST_PIP, "--version"):
         say("no usable pip here: trying ensurepip (some minutes) ...")
-        return quietly(PYTHON, "-m", "ensurepip") and quietly(
-            PYTHON, "-m", "pip", "install", "--quiet", *REQUIREMENTS
-        )
+        return quietly(PYTHON, "-m", "ensurepip") and quietly(PYTHON, "-m", "pip", "install", "--quiet", *REQUIREMENTS)
     if "PIP_INDEX_URL" in os.environ:
         say("PIP_INDEX_URL is set, which uv does not read")
     elif quietly(*HOST_PIP, "install", "--quiet", "uv"):

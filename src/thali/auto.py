@@ -31,7 +31,8 @@ def choose(inference: Any, prior: Any, observation: Any, n_rows: int, n_dims: in
                     candidate, f"{type(candidate).__name__}: exact sampling, features integrated out ({size})"
                 )
         check_composition(prior, observation, alternatives[0], alternatives)
-    if not all(hasattr(inference, name) for name in ("needs_prior", "needs_observation")):
+    needed = ("needs_prior", "needs_observation")
+    if isinstance(inference, type) or not all(hasattr(inference, name) for name in needed):
         raise InvalidParameterError(
             f'inference must be "auto" or an inference such as CollapsedGibbs(). Got {inference!r}.'
         )

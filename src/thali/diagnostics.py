@@ -34,9 +34,10 @@ def diagnose(draws: Mapping[str, np.ndarray]) -> dict[str, Diagnosis]:
         elif values.shape[1] < 4:
             result[name] = Diagnosis(np.nan, np.nan)
         else:
+            if len(values) == 1:  # one chain is judged by its two halves
+                values = values[:, : values.size // 2 * 2].reshape(2, -1)
             with np.errstate(divide="ignore", invalid="ignore"):  # half a chain may be constant
                 ess = float(array_stats.ess(values, chain_axis=0, draw_axis=1, method="bulk"))
-                # one chain is split in two halves by the rank-normalised R-hat, so it can be judged as well
                 r_hat = float(array_stats.rhat(values, chain_axis=0, draw_axis=1, method="rank"))
             result[name] = Diagnosis(r_hat, ess)
     return result

@@ -10,7 +10,21 @@ from typing import Any, Self
 
 import numpy as np
 
-from thali.spec import Spec, positive, real, setting
+from thali.spec import Domain, Spec, positive, real, setting
+
+
+def _is_centre(value: Any) -> bool:
+    if value is None:
+        return True
+    try:
+        value = np.asarray(value)
+    except ValueError:  # rows of different lengths
+        return False
+    return value.dtype.kind in "uif" and value.ndim <= 1 and bool(np.isfinite(value).all())
+
+
+_flag = Domain("True or False", lambda v: isinstance(v, bool | np.bool_))
+_centre = Domain("None, a number, or one per dim", _is_centre)
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,7 +33,7 @@ class Gamma(Spec):
 
     shape: float = setting(1.0, positive)
     rate: float = setting(1.0, positive)
-    relative: bool = field(default=False, kw_only=True)
+    relative: bool = field(default=False, kw_only=True, metadata={"domain": _flag})
     support = (0.0, math.inf)
 
     def log_prob(self, x: float) -> float:
@@ -44,7 +58,7 @@ class InverseGamma(Spec):
 
     shape: float = setting(1.0, positive)
     scale: float = setting(1.0, positive)
-    relative: bool = field(default=False, kw_only=True)
+    relative: bool = field(default=False, kw_only=True, metadata={"domain": _flag})
     support = (0.0, math.inf)
 
     def log_prob(self, x: float) -> float:
@@ -119,8 +133,9 @@ class PerDim(Spec):
     """
 
     shape: float = setting(2.0, positive)
-    level: Any = Gamma(1.0, 1.0, relative=True)
+    level: Any = setting(Gamma(1.0, 1.0, relative=True), Domain("a Gamma", lambda v: isinstance(v, Gamma)))
     support = (0.0, math.inf)
+    per_dim = True
 
     def log_prob(self, x: np.ndarray) -> float:
         """Of the vector x, up to the normalising constant that a noise floor brings."""
@@ -152,9 +167,10 @@ class PerDim(Spec):
 class NormalOffset(Spec):
     """A learned offset: offset_d ~ Normal(centre_d, spread noise_var_d); the centre is the mean of the dim if None."""
 
-    centre: Any = None
+    centre: Any = setting(None, _centre)
     spread: float = setting(100.0, positive)
     support = (-math.inf, math.inf)
+    per_dim = True
 
     def log_prob(self, x: np.ndarray, noise_var: Any) -> float:
         var = self.spread * np.broadcast_to(noise_var, np.shape(x))

@@ -13,6 +13,10 @@ class InvalidDataError(ThaliError, ValueError):
     """The data cannot be used as given."""
 
 
+class InvalidDataTypeError(InvalidDataError, TypeError):
+    """The same for data that are not numbers at all; scikit-learn expects a TypeError there."""
+
+
 class IncompatibleModelError(ThaliError, TypeError):
     """The prior, the observation model and the inference do not fit together."""
 

@@ -13,13 +13,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from thali import saving
 from thali.auto import Choice, choose
 from thali.diagnostics import Diagnosis, diagnose, verdict
-from thali.errors import InvalidDataError, InvalidParameterError
+from thali.errors import InvalidDataError, InvalidDataTypeError, InvalidParameterError
 from thali.files import damaged
 from thali.model import Model
 from thali.observations import LinearGaussian
 from thali.posterior import Draws
 from thali.priors import IBP
 from thali.progress import Progress
+from thali.protocols import Observation, Prior
 from thali.rng import make_generator
 from thali.run import run_chains
 from thali.spec import Spec
@@ -94,16 +95,17 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             LinearGaussian() if self.observation is None else self.observation,
         )
         for name, part in model.get_params(deep=False).items():
-            if not isinstance(part, Spec):
+            if not isinstance(part, Spec) or not isinstance(part, Prior if name == "prior" else Observation):
                 example = "IBP()" if name == "prior" else "LinearGaussian()"
                 raise InvalidParameterError(f"{name} must be a spec such as {example}. Got {part!r}.")
         return model
 
     def _validated(self, X: Any, *, reset: bool) -> Array:
         try:
-            return validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan")
-        except ValueError as error:  # scikit-learn's words, our class
-            raise InvalidDataError(str(error)) from error
+            return validate_data(self, X, reset=reset, dtype=np.float64, order="C", ensure_all_finite="allow-nan")
+        except (TypeError, ValueError) as error:  # scikit-learn's words, our class
+            kind = InvalidDataTypeError if isinstance(error, TypeError) else InvalidDataError
+            raise kind(f"X must be a matrix of real numbers, NaN where a cell is missing. Got: {error}") from error
 
     def _adopt(self, posterior: Draws, history: dict[str, Array], choice: Choice, data_fingerprint: str) -> None:
         self.posterior_ = posterior

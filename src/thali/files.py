@@ -32,7 +32,7 @@ def write(path: str | os.PathLike[str], meta: Mapping[str, Any], arrays: Mapping
         ) from error
     try:
         with os.fdopen(handle, "wb") as raw, zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as archive:
-            text = json.dumps({"format": FORMAT, **meta}, indent=1, sort_keys=True)
+            text = json.dumps({"format": FORMAT, "members": sorted(arrays), **meta}, indent=1, sort_keys=True)
             archive.writestr(zipfile.ZipInfo("meta.json", _EPOCH), text)
             for name, array in arrays.items():
                 buffer = io.BytesIO()
@@ -74,6 +74,8 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.nda
                 if name.endswith(".npy"):
                     member = io.BytesIO(archive.read(name))
                     arrays[name.removesuffix(".npy")] = np.lib.format.read_array(member, allow_pickle=False)
+            if sorted(arrays) != meta.pop("members", []):
+                raise damaged(path, "some of its arrays are missing")
     except FileNotFoundError as error:
         raise InvalidFileError(f"There is no file {path}. Check the path.") from error
     except OSError as error:

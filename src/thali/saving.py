@@ -29,7 +29,7 @@ class SavedFit(NamedTuple):
 
 def save(fit: SavedFit, path: str | os.PathLike[str]) -> None:
     params = dict(fit.params)
-    if not isinstance(params["random_state"], int | None):
+    if not isinstance(params["random_state"], int | np.integer | None):
         params["random_state"] = None  # a generator that has moved on would not reproduce the run
     meta = {
         "thali": version("thali"),
@@ -64,6 +64,9 @@ def load(path: str | os.PathLike[str]) -> SavedFit:
             _ragged(arrays, "Z"),
             {name: _ragged(arrays, f"codebook/{name}") for name in books},
         )
+        posterior.concrete(*posterior.representative)  # all hyperparameters are there
+        if posterior.features(*posterior.representative).shape[1] != int(meta["n_dims"]):
+            raise ValueError("the features do not have the dims that it says")
         return SavedFit(
             {name: from_json(value) for name, value in meta["params"].items()},
             posterior,

@@ -24,6 +24,7 @@ class Domain:
     contains: Callable[[Any], bool]
     low: float = -math.inf  # for distributions: their support must lie in (low, high)
     high: float = math.inf
+    accepts: Callable[[Any], bool] = lambda distribution: not getattr(distribution, "per_dim", False)
 
 
 def _is_number(value: Any) -> bool:
@@ -68,7 +69,7 @@ class Spec:
             return
         if learnable and is_distribution(value):
             low, high = value.support
-            if low >= domain.low and high <= domain.high:
+            if domain.accepts(value) and low >= domain.low and high <= domain.high:
                 return
         wanted = domain.words
         if learnable:

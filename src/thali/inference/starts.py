@@ -44,20 +44,17 @@ def spectral_start(rng: np.random.Generator, X: Array, *, has_offset: bool) -> A
 
 
 def _noise_level(eigen: Array, n_rows: int, n_dims: int) -> float:
-    """Noise variance from the median eigenvalue of the covariance, by the Marchenko-Pastur law."""
-    ratio = n_dims / n_rows
+    """Noise variance: of the bulk that is left when the fewest directions beyond its own edge are taken out.
+
+    The median of the spectrum will not do: with few dims most of its eigenvalues may be signal.
+    """
     used = eigen[: min(n_dims, max(n_rows - 1, 1))]
-    median = _marchenko_pastur_median(min(ratio, 1 / ratio)) * max(ratio, 1.0)
-    return float(np.median(used) / median)
-
-
-def _marchenko_pastur_median(ratio: float) -> float:
-    low, high = (1 - np.sqrt(ratio)) ** 2, (1 + np.sqrt(ratio)) ** 2
-    # substituting x = middle - half cos(t) removes the root at both edges of the density
-    t = (np.arange(2000) + 0.5) * np.pi / 2000
-    x = 0.5 * (high + low) - 0.5 * (high - low) * np.cos(t)
-    mass = np.cumsum(np.sin(t) ** 2 / x)
-    return float(x[np.searchsorted(mass, 0.5 * mass[-1])])
+    ratio = n_dims / n_rows
+    for n_signals in range(len(used)):
+        noise = float(used[n_signals:].mean()) / max(ratio, 1.0)
+        if used[n_signals] <= 1.05 * noise * (1 + np.sqrt(ratio)) ** 2:
+            break
+    return noise
 
 
 def _independent(rng: np.random.Generator, white: Array) -> Array:

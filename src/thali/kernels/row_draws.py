@@ -120,7 +120,7 @@ def _draw_new(q, s, n_dims, ridge, precision, rate, terms, u):
         u -= terms[j]
         if u < 0.0:
             return j
-    return 0
+    return n_terms - 1
 
 
 scan_bits = inlined(_scan_bits)

@@ -54,6 +54,10 @@ def check_real(X: Any) -> Array:
             f"X must be finite (NaN means missing). Got infinity in row {n}, dim {d}. "
             "Replace infinities by NaN or by a number."
         )
+    if np.nanmax(np.abs(X), initial=0.0) > 1e150:
+        raise InvalidDataError(
+            f"X must hold numbers whose squares can be summed. Got {np.nanmax(np.abs(X)):.3g}. Divide X by a constant."
+        )
     observed = ~np.isnan(X)
     for axis, kind in ((0, "dim"), (1, "row")):
         empty = np.flatnonzero(~observed.any(axis=axis))

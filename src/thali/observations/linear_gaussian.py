@@ -28,28 +28,36 @@ _ENUMERATED = 8  # with more features new rows are encoded by sampling
 _SCANS, _DRAWS = 120, 120
 
 
+def _numbers(value: Any) -> Array:
+    """As an array; of no kind of number if it is none."""
+    try:
+        return np.asarray(value)
+    except ValueError:  # rows of different lengths
+        return np.empty(0, dtype=object)
+
+
 def _positive_array(value: Any) -> bool:
-    value = np.asarray(value)
+    value = _numbers(value)
     if value.dtype.kind not in "uif" or value.ndim > 1 or value.size == 0:
         return False
     return bool((value > 0).all() and np.isfinite(value).all())
 
 
 def _is_floor(value: Any) -> bool:
-    value = np.asarray(value)
-    return value.dtype.kind in "uif" and value.ndim <= 1 and bool(((value >= 0) & (value < 1)).all())
+    value = _numbers(value)
+    return value.dtype.kind in "uif" and value.ndim <= 1 and value.size > 0 and bool(((value >= 0) & (value < 1)).all())
 
 
 def _is_offset(value: Any) -> bool:
     if value is None:
         return True
-    value = np.asarray(value)
+    value = _numbers(value)
     return value.dtype.kind in "uif" and value.ndim == 1 and bool(np.isfinite(value).all())
 
 
-_noise = Domain("a positive number, or one per dim", _positive_array, low=0.0)
+_noise = Domain("a positive number, or one per dim", _positive_array, low=0.0, accepts=lambda d: True)
 _feature = Domain("a positive number", lambda v: v is None or positive.contains(v), low=0.0)
-_offset = Domain("None, a vector with one number per dim", _is_offset)
+_offset = Domain("None, a vector with one number per dim", _is_offset, accepts=lambda d: isinstance(d, NormalOffset))
 _floor = Domain("a share of each dim's variance, in [0, 1)", _is_floor)
 _scale = Domain("None, or a positive number per dim", lambda v: v is None or _positive_array(v))
 
@@ -74,6 +82,9 @@ class LinearGaussian(Spec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name in ("noise_var", "offset", "noise_floor", "scale"):
+            if isinstance(getattr(self, name), list | tuple):
+                object.__setattr__(self, name, np.array(getattr(self, name), dtype=float))
         floored = np.any(np.asarray(self.noise_floor) > 0)
         if floored and not is_distribution(self.noise_var) and self.scale is None:
             raise InvalidParameterError(
@@ -99,6 +110,7 @@ class LinearGaussian(Spec):
         X = check_real(X)
         for name in ("noise_var", "offset", "noise_floor", "scale"):
             value = getattr(self, name)
+            value = value.centre if isinstance(value, NormalOffset) else value
             if not is_distribution(value) and np.ndim(value) == 1 and len(value) != X.shape[1]:
                 raise InvalidDataError(
                     f"LinearGaussian.{name} has {len(value)} entries, but X has {X.shape[1]} dims. Give one per dim."
