@@ -55,11 +55,12 @@ def hyper(default: Any, domain: Domain) -> Any:
     return dataclasses.field(default=default, metadata={"domain": domain, "learnable": True})
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Spec:
     """Base of all specs. Subclasses are frozen dataclasses whose fields are made by `setting` and `hyper`."""
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+        for field in dataclasses.fields(self):
             domain = field.metadata.get("domain")
             if domain is not None:
                 self._check(field.name, getattr(self, field.name), domain, "learnable" in field.metadata)
@@ -78,7 +79,7 @@ class Spec:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Fields by name, and with `deep` those of nested specs as `outer__inner` (scikit-learn's convention)."""
-        params = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+        params = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         if deep:
             for name, value in list(params.items()):
                 if isinstance(value, Spec):
@@ -87,7 +88,7 @@ class Spec:
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed; nested ones by `outer__inner`. Unknown names are refused."""
-        known = {f.name for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+        known = {f.name for f in dataclasses.fields(self)}
         flat: dict[str, Any] = {}
         nested: dict[str, dict[str, Any]] = {}
         for key, value in changes.items():
@@ -107,15 +108,13 @@ class Spec:
                     f"{type(self).__name__}.{name} is {part!r}, which has no parameters of its own."
                 )
             flat[name] = part.replace(**inner_changes)
-        return dataclasses.replace(self, **flat)  # type: ignore[type-var]
+        return dataclasses.replace(self, **flat)
 
     @cached_property
     def learned(self) -> dict[str, Any]:
         """The hyperparameters that are distributions, by name."""
         return {
-            f.name: getattr(self, f.name)
-            for f in dataclasses.fields(self)  # type: ignore[arg-type]
-            if is_distribution(getattr(self, f.name))
+            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if is_distribution(getattr(self, f.name))
         }
 
     def require_concrete(self, action: str) -> None:
@@ -134,6 +133,18 @@ class Spec:
 
     def __hash__(self) -> int:
         return hash(type(self))  # fields may be arrays; equal specs have equal hashes, which is all that is needed
+
+
+class ScalarHypers(Spec):
+    """A spec whose learned hyperparameters are independent numbers."""
+
+    def draw(self, rng: np.random.Generator) -> Self:
+        """A number in place of each distribution."""
+        return self.replace(**{name: prior.sample(rng) for name, prior in self.learned.items()})
+
+    def log_hyper(self, current: Self) -> float:
+        """Log density of the learned hyperparameters of `current`."""
+        return float(sum(prior.log_prob(getattr(current, name)) for name, prior in self.learned.items()))
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -19,47 +19,20 @@ from thali.errors import InvalidDataError, InvalidParameterError
 from thali.kernels.collapsed_rows import collapsed_sweep
 from thali.kernels.encode_rows import encode_rows
 from thali.kernels.encode_sampled import encode_sampled
+from thali.observations._domains import (
+    feature_domain,
+    floor_domain,
+    noise_domain,
+    offset_domain,
+    scale_domain,
+)
 from thali.observations._gaussian import GaussianData, GaussianRows, Spectrum, check_real, spectrum
 from thali.observations._variances import resample_variances
 from thali.rng import make_generator
-from thali.spec import Domain, Spec, hyper, is_distribution, positive, setting
+from thali.spec import Spec, hyper, is_distribution, setting
 
 _ENUMERATED = 8  # with more features new rows are encoded by sampling
 _SCANS, _DRAWS = 120, 120
-
-
-def _numbers(value: Any) -> Array:
-    """As an array; of no kind of number if it is none."""
-    try:
-        return np.asarray(value)
-    except ValueError:  # rows of different lengths
-        return np.empty(0, dtype=object)
-
-
-def _positive_array(value: Any) -> bool:
-    value = _numbers(value)
-    if value.dtype.kind not in "uif" or value.ndim > 1 or value.size == 0:
-        return False
-    return bool((value > 0).all() and np.isfinite(value).all())
-
-
-def _is_floor(value: Any) -> bool:
-    value = _numbers(value)
-    return value.dtype.kind in "uif" and value.ndim <= 1 and value.size > 0 and bool(((value >= 0) & (value < 1)).all())
-
-
-def _is_offset(value: Any) -> bool:
-    if value is None:
-        return True
-    value = _numbers(value)
-    return value.dtype.kind in "uif" and value.ndim == 1 and bool(np.isfinite(value).all())
-
-
-_noise = Domain("a positive number, or one per dim", _positive_array, low=0.0, accepts=lambda d: True)
-_feature = Domain("a positive number", lambda v: v is None or positive.contains(v), low=0.0)
-_offset = Domain("None, a vector with one number per dim", _is_offset, accepts=lambda d: isinstance(d, NormalOffset))
-_floor = Domain("a share of each dim's variance, in [0, 1)", _is_floor)
-_scale = Domain("None, or a positive number per dim", lambda v: v is None or _positive_array(v))
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,11 +47,11 @@ class LinearGaussian(Spec):
     scale: the variance of each dim, to which relative priors and the floor refer; None takes it from the data.
     """
 
-    noise_var: Any = hyper(InverseGamma(1.0, 0.1, relative=True), _noise)
-    feature_var: Any = hyper(None, _feature)
-    offset: Any = hyper(None, _offset)
-    noise_floor: Any = setting(0.0, _floor)
-    scale: Any = setting(None, _scale)
+    noise_var: Any = hyper(InverseGamma(1.0, 0.1, relative=True), noise_domain)
+    feature_var: Any = hyper(None, feature_domain)
+    offset: Any = hyper(None, offset_domain)
+    noise_floor: Any = setting(0.0, floor_domain)
+    scale: Any = setting(None, scale_domain)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -14,21 +14,15 @@ from thali.binary import Array, check_binary, column_counts
 from thali.distributions import Gamma
 from thali.errors import InvalidDataError
 from thali.slice_sampling import slice_sample_positive
-from thali.spec import Spec, at_least, hyper, positive, setting
+from thali.spec import ScalarHypers, at_least, hyper, positive, setting
 
 
 @dataclass(frozen=True, eq=False)
-class BetaBernoulli(Spec):
+class BetaBernoulli(ScalarHypers):
     """At most `n_features` features. mass: a number (fixed) or a distribution (learned)."""
 
     mass: Any = hyper(Gamma(1.0, 1.0), positive)
     n_features: int = setting(10, at_least(1))
-
-    def draw(self, rng: np.random.Generator) -> Self:
-        return self.replace(**{name: prior.sample(rng) for name, prior in self.learned.items()})
-
-    def log_hyper(self, current: Self) -> float:
-        return sum(prior.log_prob(getattr(current, name)) for name, prior in self.learned.items())
 
     def simulate(self, rng: np.random.Generator, n_rows: int) -> Array:
         prior = self.draw(rng)

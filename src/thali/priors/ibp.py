@@ -15,13 +15,13 @@ from scipy.special import digamma, gammaln
 from thali.binary import Array, check_binary, column_counts, history_counts
 from thali.distributions import Gamma
 from thali.slice_sampling import slice_sample, slice_sample_positive
-from thali.spec import Spec, hyper, positive, unit_interval
+from thali.spec import ScalarHypers, hyper, positive, unit_interval
 
 _NO_DISCOUNT = 1e-7  # below it the limit discount -> 0 is exact to rounding and the general formula is not
 
 
 @dataclass(frozen=True, eq=False)
-class IBP(Spec):
+class IBP(ScalarHypers):
     """Infinitely many features, finitely many in use.
 
     mass: expected number of features of a row. concentration: larger values share features less. discount: positive
@@ -31,12 +31,6 @@ class IBP(Spec):
     mass: Any = hyper(Gamma(1.0, 1.0), positive)
     concentration: Any = hyper(1.0, positive)
     discount: Any = hyper(0.0, unit_interval)
-
-    def draw(self, rng: np.random.Generator) -> Self:
-        return self.replace(**{name: prior.sample(rng) for name, prior in self.learned.items()})
-
-    def log_hyper(self, current: Self) -> float:
-        return sum(prior.log_prob(getattr(current, name)) for name, prior in self.learned.items())
 
     def simulate(self, rng: np.random.Generator, n_rows: int) -> Array:
         """The restaurant: columns in order of first appearance."""
