@@ -148,9 +148,8 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             raise InvalidDataError(
                 f"codes must have shape (n_rows, {self.n_components_}), as transform gives. Got {codes.shape}."
             )
-        rows = codes @ self.components_
-        offset = self.posterior_.concrete(*self.posterior_.representative).observation.offset
-        return rows if offset is None else rows + offset
+        observation = self.posterior_.concrete(*self.posterior_.representative).observation
+        return observation.reconstruct(codes, self.components_)
 
     def score_samples(self, X: Any) -> Array:
         """Log predictive density of the observed cells of each row, averaged over draws of all chains."""

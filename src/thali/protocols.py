@@ -73,6 +73,9 @@ class Observation(Protocol):
     def simulate(self, rng: Generator, Z: Array, *, n_dims: int | None = None, features: Array | None = None) -> Array:
         """A draw of X."""
 
+    def reconstruct(self, codes: Array, features: Array) -> Array:
+        """Expected rows of X given codes (n_rows, n_features), in the data's units."""
+
     def log_prob(self, X: Array, local: Any, features: Array) -> float:
         """Log density of the observed cells of X given the row variables and the features."""
 

@@ -160,10 +160,13 @@ class LinearGaussian(Spec):
         X = Z @ features + np.sqrt(concrete.noise_var) * noise
         return X if concrete.offset is None else X + concrete.offset
 
+    def reconstruct(self, codes: Array, features: Array) -> Array:
+        rows = codes @ features
+        return rows if self.offset is None else rows + self.offset
+
     def log_prob(self, X: Array, local: Any, features: Array) -> float:
         self.require_concrete("log_prob")
-        Z = local.z if hasattr(local, "z") else local
-        mean = Z @ features + (0.0 if self.offset is None else self.offset)
+        mean = self.reconstruct(local.z if hasattr(local, "z") else local, features)
         var = np.broadcast_to(self.noise_var, np.shape(X))
         seen = ~np.isnan(X)
         residual = np.where(seen, X - mean, 0.0)

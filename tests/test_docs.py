@@ -1,0 +1,33 @@
+"""What the docs say is so: the generated table is up to date and the README's code runs."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_compatibility_table_is_up_to_date():
+    result = subprocess.run([sys.executable, ROOT / "docs/build.py", "--check"], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("index", range(2))
+def test_readme_code_runs(index, tmp_path, monkeypatch):
+    """The first block finds four images; the second is a model to fit."""
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    names: dict = {}
+    exec("import thali\n" + blocks[index], names)
+    if index == 0:
+        assert names["model"].n_components_ == 4
+        assert (tmp_path / "bars.thali").exists()
+
+
+def test_links_lead_somewhere():
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
