@@ -77,7 +77,8 @@ def compare_with_exact(
 ) -> dict[str, float]:
     """z-scores of P(K = 0, 1, ...) and E[ZZ'] of a sampler against enumeration.
 
-    The chains are independent, so their spread is the Monte Carlo error whatever the autocorrelation.
+    The chains are independent, so their spread is the Monte Carlo error whatever the autocorrelation. Both sides are
+    given that K <= max_features, so the cut is exact.
     """
     exact = enumerate_posterior(model, X, max_features=max_features)
     length = max_features + 1
@@ -88,14 +89,15 @@ def compare_with_exact(
     for chain, stream in enumerate(rng.spawn(n_chains)):
         data = adapted.observation.prepare(X)
         state = inference.init(stream, adapted, data, n_rows)
+        n_listed = 0
         for step in range(n_warmup + n_steps):
             state, info = inference.step(stream, state, adapted, data)
-            if step >= n_warmup:
+            if step >= n_warmup and info.n_features < length:  # both sides given that K is in the list
                 dense = state.local.z.astype(float)
-                if info.n_features < length:
-                    estimates[chain, info.n_features] += 1.0
+                n_listed += 1
+                estimates[chain, info.n_features] += 1.0
                 estimates[chain, length:] += (dense @ dense.T)[pairs]
-    estimates /= n_steps
+        estimates[chain] /= n_listed
     p_k = exact.p_k(length)
     expected = np.concatenate([p_k, exact.shared()[pairs]])
     names = [f"P(K={k})" for k in range(length)] + [f"shared({i},{j})" for i, j in zip(*pairs, strict=True)]
