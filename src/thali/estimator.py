@@ -47,6 +47,7 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     components_ : (n_components_, n_dims) features of the representative draw.
     posterior_ : all draws. history_ : traces, warm-up included. inference_ : what was used, and why.
     converged_ : whether all chains agree; `check()` says it in words. diagnostics_ : R-hat and ESS by summary.
+    interrupted_ : whether Ctrl-C ended the sampling early; what was drawn until then is kept.
     """
 
     def __init__(
@@ -82,10 +83,10 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         n_steps = inference.n_warmup + inference.n_draws * inference.thin
         with Progress(self.n_chains, n_steps, self.verbose) as progress:
             result = run_chains(rng, inference, model, X, n_chains=self.n_chains, n_jobs=self.n_jobs, on_step=progress)
+        self.interrupted_ = result.interrupted
         if result.interrupted:
-            warnings.warn(
-                f"Interrupted: kept {result.posterior.n_draws} draws per chain of {inference.n_draws}.", stacklevel=2
-            )
+            kept = f"{result.posterior.n_chains} of {self.n_chains} chains with {result.posterior.n_draws} draws each"
+            warnings.warn(f"Interrupted: kept {kept}, of {inference.n_draws}.", stacklevel=2)
         self._adopt(result.posterior, result.history, choice, fingerprint(X))
         return self
 

@@ -100,7 +100,7 @@ def fit(
         say(f"warning: {text}", style="yellow")
 
     summary = summarise(model)
-    interrupted = model.posterior_.n_draws < inference.n_draws
+    interrupted = model.interrupted_
     say(model.check(), style="green" if model.converged_ else "yellow", quiet=quiet)
     if not model.converged_:
         more = f"try --warmup {2 * inference.n_warmup or 500} --draws {2 * inference.n_draws}"
