@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from thali import IBP, LinearGaussian, NormalOffset, PerDim
+from thali import IBP, InvalidParameterError, LinearGaussian, NormalOffset, PerDim
 from thali.testing import check_observation
 
 MODELS = {
@@ -101,3 +101,22 @@ def test_reconstruction_undoes_the_offset(rng):
     Z = (rng.random((30, 2)) < 0.5).astype(np.uint8)
     X = LinearGaussian(noise_var=0.01, feature_var=1.0, offset=np.full(4, 50.0)).simulate(rng, Z, n_dims=4)
     assert abs(X.mean() - 50.0) < 5.0
+
+
+def test_default_feature_variance_is_learned_not_a_number(rng):
+    spec = LinearGaussian(noise_var=0.3)
+    with pytest.raises(InvalidParameterError, match=r"feature_var.*Got None"):
+        spec.log_marginal(np.zeros((2, 1)), np.ones((2, 1), dtype=int))
+    assert spec.simulate(rng, np.ones((2, 1), dtype=int), n_dims=3).shape == (2, 3)
+    assert spec.replace(scale=np.ones(3)).draw(rng, 3).feature_var > 0
+
+
+def test_one_centre_serves_all_dims(rng):
+    X = 5.0 + rng.standard_normal((20, 3))
+    X[0, 0] = np.nan
+    spec = LinearGaussian(offset=NormalOffset(centre=5.0)).adapt(X)
+    data = spec.prepare(X)
+    current, local = spec.start(rng, data, np.zeros((20, 0), dtype=np.uint8))
+    prior = IBP(mass=1.0)
+    local, _ = current.sweep(rng, data, local, prior.log_odds(20), prior.new_rate(20))
+    assert spec.resample(rng, current, data, local).offset.shape == (3,)

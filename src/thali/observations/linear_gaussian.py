@@ -65,6 +65,11 @@ class LinearGaussian(Spec):
                 f"{self.noise_var!r}. Leave noise_floor out, or let noise_var be learned."
             )
 
+    def require_concrete(self, action: str) -> None:
+        super().require_concrete(action)
+        if self.feature_var is None:
+            raise InvalidParameterError(f"LinearGaussian.{action} needs a number for feature_var. Got None (learned).")
+
     @property
     def per_dim(self) -> bool:
         """Whether each dim has its own noise level."""
@@ -93,8 +98,10 @@ class LinearGaussian(Spec):
     def adapt(self, X: Array) -> Self:
         var = np.nanvar(X, axis=0) if self.scale is None else np.broadcast_to(self.scale, X.shape[1])
         adapted = self._with_scale(var)
-        if isinstance(self.offset, NormalOffset) and self.offset.centre is None:
-            adapted = adapted.replace(offset=self.offset.replace(centre=np.nanmean(X, axis=0)))
+        if isinstance(self.offset, NormalOffset):
+            centre = np.nanmean(X, axis=0) if self.offset.centre is None else self.offset.centre
+            centre = np.array(np.broadcast_to(centre, X.shape[1]), dtype=float)
+            adapted = adapted.replace(offset=self.offset.replace(centre=centre))
         return adapted
 
     def _with_scale(self, var: Array) -> Self:
@@ -119,7 +126,7 @@ class LinearGaussian(Spec):
         return np.broadcast_to(self.noise_floor * (1.0 if self.scale is None else np.asarray(self.scale)), n_dims)
 
     def draw(self, rng: np.random.Generator, n_dims: int) -> Self:
-        spec = self if self.scale is not None else self._with_scale(np.ones(n_dims))
+        spec = self._with_scale(np.broadcast_to(1.0 if self.scale is None else self.scale, n_dims))
         changes: dict[str, Any] = {}
         floor = spec.floor(n_dims)
         if isinstance(spec.noise_var, PerDim):
