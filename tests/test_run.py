@@ -156,8 +156,9 @@ def test_interrupted_fit_warns_and_can_be_used(X, monkeypatch):
 
     monkeypatch.setattr(estimator, "Progress", Pressing)
     m = LatentFeatures(inference=CollapsedGibbs(n_warmup=5, n_draws=10**6), n_chains=1, random_state=0)
-    with pytest.warns(UserWarning, match=r"Interrupted: kept \d+ draws per chain of 1000000"):
+    with pytest.warns(UserWarning, match=r"Interrupted: kept 1 of 1 chains with \d+ draws each, of 1000000"):
         m.fit(X)
+    assert m.interrupted_
     assert m.transform(X).shape == (25, m.n_components_)
 
 
