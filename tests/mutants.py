@@ -13,17 +13,70 @@ from types import ModuleType
 
 import thali.kernels
 
+MODULES = ("collapsed_rows", "replicates", "move_replicates")
 SOURCE = Path(thali.kernels.__file__).parent
+
+# the second column is the one that shares most members with the first
+LIKE_COLUMNS = """
+@jit
+def like_columns(K, n_columns, gram, rng):
+    columns = pick_columns(K, n_columns, rng)
+    if n_columns == 2:
+        best = -1.0
+        for k in range(K):
+            if k != columns[0] and gram[k, columns[0]] + 1e-3 * k > best:
+                best = gram[k, columns[0]] + 1e-3 * k
+                columns[1] = k
+    return columns
+
+
+"""
 
 # name -> (file, (text, replacement), ...)
 MUTANTS = {
     "drop singletons first": (
         "collapsed_rows.py",
-        ("q + own_var, s,", "q, s,"),
-        ("                q -= own_var\n", ""),
+        ("own_var = n_own / ridge", "own_var = 0.0"),
     ),
     "append-order scan": ("row_draws.py", ("j = i + int(u[2 * i] * (K - i))", "j = i")),
-    "missing D/2": ("row_draws.py", ("half = 0.5 * n_dims", "half = 0.0 * n_dims")),
+    "missing D/2": (
+        "row_draws.py",
+        (
+            "half = 0.5 * n_dims\n    scale = 0.5 * precision\n    u, u_bit",
+            "half = 0.0\n    scale = 0.5 * precision\n    u, u_bit",
+        ),
+    ),
+    "groups without prior odds": ("row_draws.py", ("odds += step * log_odds[others[k]]", "odds += 0.0")),
+    "groups without the cross term": ("row_draws.py", ("(1.0 if o == i else 2.0)", "1.0")),
+    "no K! in the target": ("column_moves.py", ("total = -math.lgamma(K + 1.0)", "total = 0.0")),
+    "no proposal density": (
+        "column_moves.py",
+        ("return K, after - before + log_backward - log_forward", "return K, after - before"),
+    ),
+    "no launch for the way back": (
+        "column_moves.py",
+        (
+            "        log_q = launch_columns(X, Z, first, K, gram",
+            "        log_q = pattern_log_probs(X, Z, first, K, gram",
+        ),
+        (
+            "cross, R, noise_var, feature_var, rng)\n        log_backward",
+            "cross, noise_var, feature_var)\n        log_backward",
+        ),
+    ),
+    "partner by likeness": (
+        "move_replicates.py",
+        ("columns = pick_columns(K[i], old, rng)", "columns = like_columns(K[i], old, gram, rng)"),
+        (
+            "pair = pick_columns(K[i], 2, rng)\n        log_ratio = propose_recoding(",
+            "pair = like_columns(K[i], 2, gram, rng)\n        log_ratio = propose_recoding(",
+        ),
+        ("def _rebirth_replicates(", LIKE_COLUMNS + "def _rebirth_replicates("),
+    ),
+    "recoding without its backward part": (
+        "column_moves.py",
+        ("return after - before + log_backward - log_forward", "return after - before - log_forward"),
+    ),
     "no factorial in new columns": (
         "row_draws.py",
         ("s / v + n_terms * log_rate - log_factorial", "s / v + n_terms * log_rate"),
@@ -52,6 +105,6 @@ def mutant(name: str) -> dict[str, ModuleType]:
         path.write_text(text)
     sys.path.insert(0, str(folder))
     try:
-        return {stem: importlib.import_module(f"{package}.{stem}") for stem in ("collapsed_rows", "replicates")}
+        return {stem: importlib.import_module(f"{package}.{stem}") for stem in MODULES}
     finally:
         sys.path.remove(str(folder))

@@ -7,6 +7,7 @@ adds the two. A component declares nothing: it *has* a capability when it has th
 learned are distributions in a spec; `current` is the same spec with their current values in place (a concrete spec).
 """
 
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -91,10 +92,10 @@ class CollapsedRows(Observation, Protocol):
         """The working form of checked data, one per chain: opaque to the inference."""
 
     def as_matrix(self, data: Any) -> tuple[Array, bool]:
-        """(X without a fixed offset, complete; whether an offset is learned): what starts look at."""
+        """(X without a fixed offset, NaN where missing; whether an offset is learned): what starts look at."""
 
-    def start(self, rng: Generator, data: Any, Z: Array) -> tuple[Any, Any]:
-        """(current, local): hyperparameters and row variables from which to begin, given Z."""
+    def start(self, data: Any, Z: Array, matrix: Array) -> tuple[Any, Any]:
+        """(current, local): where to begin, given Z and the completed form of `as_matrix`."""
 
     def place(self, data: Any, Z: Array, X: Array) -> Any:
         """Row variables with these values; X is complete."""
@@ -103,9 +104,17 @@ class CollapsedRows(Observation, Protocol):
         """X with its missing cells as `local` holds them."""
 
     def sweep(
-        self, rng: Generator, data: Any, local: Any, log_odds: Array, new_rate: float
+        self,
+        rng: Generator,
+        data: Any,
+        local: Any,
+        log_odds: Array,
+        new_rate: float,
+        group: int = 1,
+        keys: Array | None = None,
     ) -> tuple[Any, dict[str, float]]:
-        """Draw every row's bits (and what else is local) given the rest. Concrete models only."""
+        """Draw every row's bits, `group` jointly (neighbours in the order of `keys`, by default a random one), and what
+        else is local, given the rest. Concrete models only."""
 
     def resample(self, rng: Generator, current: Any, data: Any, local: Any) -> Any:
         """`current` with its learned hyperparameters drawn given Z and X, features integrated out."""
@@ -124,6 +133,37 @@ class CollapsedRows(Observation, Protocol):
 
 
 @runtime_checkable
+class ColumnMoves(CollapsedRows, Protocol):
+    """Proposals that change whole columns of Z, and what a search for the right mode needs. Concrete models only.
+
+    Each proposal gives (local, log Metropolis-Hastings ratio) for columns that were picked uniformly in order; `weight`
+    is that of `thali.inference.moves.column_weight`.
+    """
+
+    def propose_rebirth(
+        self, rng: Generator, data: Any, local: Any, weight: Array, columns: Array, n_new: int
+    ) -> tuple[Any, float]:
+        """Remove these columns, build n_new from what the others leave unexplained."""
+
+    def propose_recoding(
+        self, rng: Generator, data: Any, local: Any, weight: Array, pair: Array, table: Array
+    ) -> tuple[Any, float]:
+        """The second column of the pair gets the bits table[its own, the other's]; then both are drawn anew."""
+
+    def propose_exclusive_or(self, data: Any, local: Any, weight: Array, pair: Array) -> tuple[Any, float]:
+        """The second column of the pair becomes its exclusive or with the first."""
+
+    def tempered(self, factor: float) -> Any:
+        """This model with `factor` times the noise variance."""
+
+    def likeness(self, local: Any) -> Array:
+        """How alike the features are, (n_features, n_features) between 0 and 1."""
+
+    def bit_entropy(self, data: Any, local: Any, log_odds: Array) -> float:
+        """Sum of the entropies of the bits, each given the rest, in nats."""
+
+
+@runtime_checkable
 class Inference(Protocol):
     """What an inference needs of the other two, and its settings."""
 
@@ -139,8 +179,8 @@ class Iterative(Inference, Protocol):
     n_draws: int
     thin: int
 
-    def init(self, rng: Generator, model: Any, data: Any, n_rows: int) -> Any:
-        """A state to begin with."""
+    def init(self, rng: Generator, model: Any, data: Any, n_rows: int, tick: Callable[[], None] | None = None) -> Any:
+        """A state to begin with. `tick` is called now and then; an error that it raises ends the search for one."""
 
     def at(self, prior: Any, observation: Any, data: Any, Z: Array, X: Array) -> Any:
         """The state with these values (concrete prior and observation, complete X): for tests and warm starts."""

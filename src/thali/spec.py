@@ -45,6 +45,15 @@ def at_least(lowest: int) -> Domain:
     return Domain(f"an integer, {lowest} or more", lambda v: _is_integer(v) and v >= lowest)
 
 
+def between(lowest: int, highest: int) -> Domain:
+    return Domain(f"an integer from {lowest} to {highest}", lambda v: _is_integer(v) and lowest <= v <= highest)
+
+
+def one_of(*values: Any) -> Domain:
+    words = ", ".join(repr(value) for value in values)
+    return Domain(f"one of {words}", lambda v: any(type(v) is type(w) and v == w for w in values))
+
+
 def setting(default: Any, domain: Domain) -> Any:
     """A field with a fixed value from `domain`."""
     return dataclasses.field(default=default, metadata={"domain": domain})

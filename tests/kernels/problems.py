@@ -75,16 +75,17 @@ class Sweep:
         self.gram, self.cross = np.zeros((room, room)), np.zeros((room, self.X.shape[1]))
         self.Z[:, :K], self.gram[:K, :K], self.cross[:K] = Z, gram, cross
 
-    def run(self, kernel, rng, n_sweeps=1):
+    def run(self, kernel, rng, n_sweeps=1, group=1):
         """(n_overflows, n_changed, n_rebuilt, largest drift)."""
         overflows, changed, rebuilt, drift = 0, 0, 0, 0.0
         for _ in range(n_sweeps):
             row, pending = 0, -1
+            keys = rng.random(500)
             while row < len(self.X):
                 self.K, row, pending, n_changed, n_rebuilt, now = kernel(
                     self.X, self.square, self.block_gram, self.data.missing_start, self.data.missing_dim,
                     self.Z, self.K, self.gram, self.cross, self.log_odds, self.new_rate,
-                    self.noise_var, self.feature_var, row, pending, rng,
+                    self.noise_var, self.feature_var, group, keys, row, pending, rng,
                 )  # fmt: skip
                 changed, rebuilt, drift = changed + n_changed, rebuilt + n_rebuilt, max(drift, now)
                 if row < len(self.X):

@@ -26,13 +26,13 @@ def problem(seed, kind, n_rows, K, n_dims, **options):
     return Sweep(rng, bits(rng, kind, n_rows, K), n_dims, **options)
 
 
-def compare(kernel, seed, kind, n_rows, K, n_dims, n_sweeps=1, same_room=True, **options):
+def compare(kernel, seed, kind, n_rows, K, n_dims, n_sweeps=1, same_room=True, group=1, **options):
     """Run a kernel and the twin on the same numbers; their remarks if the results are the same."""
     room = options.pop("room", 60)
     mine = problem(seed, kind, n_rows, K, n_dims, room=room, **options)
     theirs = problem(seed, kind, n_rows, K, n_dims, room=room if same_room else 60, **options)
-    remarks = mine.run(kernel, np.random.default_rng(seed + 1), n_sweeps)
-    expected = theirs.run(twin_sweep, np.random.default_rng(seed + 1), n_sweeps)
+    remarks = mine.run(kernel, np.random.default_rng(seed + 1), n_sweeps, group)
+    expected = theirs.run(twin_sweep, np.random.default_rng(seed + 1), n_sweeps, group)
     assert_same(mine.results(), theirs.results())
     mine.assert_consistent()
     assert remarks[3] < 1e-8
@@ -46,18 +46,18 @@ def compare(kernel, seed, kind, n_rows, K, n_dims, n_sweeps=1, same_room=True, *
 @few
 @given(
     seeds, kinds, st.integers(1, 24), st.integers(0, 5), st.integers(1, 4),
-    st.sampled_from([0.0, 0.3]), priors, ratios,
+    st.sampled_from([0.0, 0.3]), priors, ratios, st.integers(1, 3),
 )  # fmt: skip
-@example(1, "random", 1, 0, 1, 0.0, "IBP", 0.5)
-@example(2, "own", 6, 6, 2, 0.0, "IBP", 0.02)
-@example(3, "own", 6, 6, 2, 0.3, "IBP", 0.5)
-@example(4, "twins", 12, 4, 2, 0.0, "finite", 0.02)
-@example(5, "random", 2 * BLOCK + 3, 3, 3, 0.1, "IBP", 0.5)
-@example(6, "zero", BLOCK, 1, 1, 0.0, "finite", 0.5)
-def test_sweep_equals_its_twin(seed, kind, n_rows, K, n_dims, missing, prior, ratio):
+@example(1, "random", 1, 0, 1, 0.0, "IBP", 0.5, 2)
+@example(2, "own", 6, 6, 2, 0.0, "IBP", 0.02, 3)
+@example(3, "own", 6, 6, 2, 0.3, "IBP", 0.5, 1)
+@example(4, "twins", 12, 4, 2, 0.0, "finite", 0.02, 2)
+@example(5, "random", 2 * BLOCK + 3, 3, 3, 0.1, "IBP", 0.5, 3)
+@example(6, "zero", BLOCK, 1, 1, 0.0, "finite", 0.5, 1)
+def test_sweep_equals_its_twin(seed, kind, n_rows, K, n_dims, missing, prior, ratio, group):
     if prior == "finite" and K == 0:
         K = 1
-    options = {"missing": missing, "prior": PRIORS[prior], "ratio": ratio}
+    options = {"missing": missing, "prior": PRIORS[prior], "ratio": ratio, "group": group}
     for kernel in (collapsed_sweep, plain(collapsed_sweep)):
         compare(kernel, seed, kind, n_rows, K, n_dims, n_sweeps=2, **options)
 

@@ -10,8 +10,8 @@ from thali.testing.geweke import simulate_replicates
 
 
 @pytest.mark.parametrize("prior", [IBP(mass=1.2), BetaBernoulli(mass=1.0, n_features=3)], ids=["infinite", "finite"])
-@pytest.mark.parametrize("holes", [0, 2])
-def test_replicates_equal_their_twin(prior, holes, rng):
+@pytest.mark.parametrize(("holes", "group"), [(0, 1), (2, 1), (2, 2), (0, 3)])
+def test_replicates_equal_their_twin(prior, holes, group, rng):
     n_rows, n_dims, capacity = 5, 3, 20
     Z = simulate_replicates(prior, n_rows, 40, capacity, rng)
     X = rng.standard_normal((40, n_rows, n_dims))
@@ -22,7 +22,7 @@ def test_replicates_equal_their_twin(prior, holes, rng):
     for sweep in (sweep_replicates, twin):
         mine = [X.copy(), Z.copy(), K.astype(np.int64).copy()]
         table, rate = prior.log_odds(n_rows), prior.new_rate(n_rows)
-        full = sweep(mine[0], start, dims, mine[1], mine[2], table, rate, 0.4, 1.1, np.random.default_rng(3))
+        full = sweep(mine[0], start, dims, mine[1], mine[2], table, rate, 0.4, 1.1, group, np.random.default_rng(3))
         assert full == 0
         results.append(mine)
     assert np.allclose(results[0][0], results[1][0], atol=1e-9)
@@ -35,5 +35,5 @@ def test_replicates_without_room_are_counted(rng):
     X = 100.0 * rng.standard_normal((5, 3, 2))
     K = np.zeros(5, dtype=np.int64)
     none = np.zeros(4, dtype=np.int64)
-    full = sweep_replicates(X, none, none[:0], Z, K, IBP(mass=9.0).log_odds(3), 3.0, 0.1, 1.0, rng)
+    full = sweep_replicates(X, none, none[:0], Z, K, IBP(mass=9.0).log_odds(3), 3.0, 0.1, 1.0, 1, rng)
     assert full == 5

@@ -1,4 +1,4 @@
-"""`scan_bits` and `draw_new` against their twins."""
+"""`scan_bits`, `scan_groups` and `draw_new` against their twins."""
 
 import time
 
@@ -55,8 +55,17 @@ def scan(function, arguments, seed):
     return {"z": arguments["z"], "Pz": arguments["Pz"], "Gz": arguments["Gz"], "q": q, "s": s}
 
 
-def compare(function, *shape, seed=0):
-    mine, theirs = scan(function, row(seed, *shape), seed), scan(twin.scan_bits, row(seed, *shape), seed)
+def grouped(function, group):
+    """`scan_groups` with the arguments of `scan_bits`."""
+
+    def scan(order, work, **arguments):
+        return function(order=np.random.default_rng(7).permutation(len(order)), group=group, **arguments)
+
+    return scan
+
+
+def compare(function, *shape, seed=0, expected=twin.scan_bits):
+    mine, theirs = scan(function, row(seed, *shape), seed), scan(expected, row(seed, *shape), seed)
     for name in mine:
         size = max(1.0, np.abs(theirs[name]).max(initial=0.0))
         np.testing.assert_allclose(mine[name], theirs[name], rtol=1e-9, atol=1e-9 * size, err_msg=name)
@@ -70,6 +79,35 @@ def compare(function, *shape, seed=0):
 def test_scan_bits_equals_its_twin(seed, n_rows, K, n_dims, ridge, lazy, finite):
     for function in (kernel.scan_bits, plain(kernel.scan_bits)):
         compare(function, n_rows, K, n_dims, ridge, lazy, finite, seed=seed)
+
+
+@many
+@given(
+    seeds, st.integers(1, 12), st.integers(0, 7), st.integers(1, 4), st.sampled_from([5.0, 0.5, 0.02]), st.booleans(),
+    st.booleans(), st.integers(1, 4),
+)  # fmt: skip
+def test_scan_groups_equals_its_twin(seed, n_rows, K, n_dims, ridge, lazy, finite, group):
+    expected = grouped(twin.scan_groups, group)
+    for function in (kernel.scan_groups, plain(kernel.scan_groups)):
+        compare(grouped(function, group), n_rows, K, n_dims, ridge, lazy, finite, seed=seed, expected=expected)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("half = 0.5 * n_dims", "half = 1.0 * n_dims"),
+        ("(1.0 if o == i else 2.0)", "1.0"),
+        ("- h[k] * g[j] + ee", "+ ee"),
+        ("total += 1.0 / a if upper < 0.0 else np.inf", "total += 0.0"),
+        ("odds += step * log_odds", "odds += log_odds"),
+        ("step * P[k, j] + t_P * g[j]", "step * P[k, j]"),
+    ],
+)
+def test_a_wrong_scan_of_groups_is_seen(old, new):
+    wrong, expected = grouped(mutant(kernel.scan_groups, old, new), 3), grouped(twin.scan_groups, 3)
+    with pytest.raises(AssertionError):  # noqa: PT012 (any of these rows may show it)
+        for seed in range(30):
+            compare(wrong, 8, 5, 3, 0.5, True, True, seed=seed, expected=expected)
 
 
 def test_scan_bits_of_no_observed_cells_follows_the_prior(rng):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from thali import IBP, InvalidParameterError, LinearGaussian, NormalOffset, PerDim
+from thali.inference.starts import low_rank_completion
 from thali.testing import check_observation
 
 MODELS = {
@@ -12,6 +13,10 @@ MODELS = {
     "offset": LinearGaussian(noise_var=0.3, feature_var=1.2, offset=np.array([1.0, -0.5])),
     "both": LinearGaussian(noise_var=np.array([0.3, 0.8]), feature_var=1.2, offset=np.array([1.0, -0.5])),
 }
+
+
+def completed(spec, data):
+    return low_rank_completion(spec.as_matrix(data)[0])
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -30,9 +35,9 @@ class WrongEncoding(LinearGaussian):
 
 
 class ChangesItsInput(LinearGaussian):
-    def sweep(self, rng, data, local, log_odds, new_rate):
+    def sweep(self, rng, data, local, *args):
         local.z[0] = 1 - local.z[0]
-        return super().sweep(rng, data, local, log_odds, new_rate)
+        return super().sweep(rng, data, local, *args)
 
 
 @pytest.mark.parametrize("kind", [WrongMarginal, WrongEncoding, ChangesItsInput])
@@ -58,7 +63,7 @@ def test_statistics_stay_exact(spec, missing, rng):
     spec = spec.adapt(X)
     data = spec.prepare(X)
     prior = IBP(mass=1.0)
-    current, local = spec.start(rng, data, prior.simulate(rng, 60))
+    current, local = spec.start(data, prior.simulate(rng, 60), completed(spec, data))
     for _ in range(60):
         local, remarks = current.sweep(rng, data, local, prior.log_odds(60), prior.new_rate(60))
         current = spec.resample(rng, current, data, local)
@@ -79,7 +84,7 @@ def test_scale_of_the_data_does_not_matter(rng):
         spec = LinearGaussian().adapt(factor * X)
         data = spec.prepare(factor * X)
         prior = IBP(mass=1.0)
-        current, local = spec.start(stream, data, prior.simulate(stream, 40))
+        current, local = spec.start(data, prior.simulate(stream, 40), factor * X)
         for _ in range(20):
             local, _ = current.sweep(stream, data, local, prior.log_odds(40), prior.new_rate(40))
             current = spec.resample(stream, current, data, local)
@@ -91,7 +96,7 @@ def test_floor_holds(rng):
     X = rng.standard_normal((50, 4)) * np.array([1.0, 2.0, 3.0, 4.0])
     spec = LinearGaussian(noise_var=PerDim(), noise_floor=0.5).adapt(X)
     data = spec.prepare(X)
-    current, local = spec.start(rng, data, IBP(mass=1.0).simulate(rng, 50))
+    current, local = spec.start(data, IBP(mass=1.0).simulate(rng, 50), completed(spec, data))
     for _ in range(30):
         current = spec.resample(rng, current, data, local)
         assert (current.noise_var >= 0.5 * X.var(axis=0)).all()
@@ -116,7 +121,7 @@ def test_one_centre_serves_all_dims(rng):
     X[0, 0] = np.nan
     spec = LinearGaussian(offset=NormalOffset(centre=5.0)).adapt(X)
     data = spec.prepare(X)
-    current, local = spec.start(rng, data, np.zeros((20, 0), dtype=np.uint8))
+    current, local = spec.start(data, np.zeros((20, 0), dtype=np.uint8), completed(spec, data))
     prior = IBP(mass=1.0)
     local, _ = current.sweep(rng, data, local, prior.log_odds(20), prior.new_rate(20))
     assert spec.resample(rng, current, data, local).offset.shape == (3,)

@@ -20,7 +20,7 @@ def _log_density(x, z, n_own, others, cells, noise_var, feature_var):
 
 def collapsed_sweep(
     X, square, block_gram, missing_start, missing_dim, Z, K, gram, cross,
-    log_odds, new_rate, noise_var, feature_var, start, pending, rng,
+    log_odds, new_rate, noise_var, feature_var, group, keys, start, pending, rng,
 ):  # fmt: skip
     n_rows = X.shape[0]
     grows = log_odds[0] == -np.inf
@@ -36,14 +36,29 @@ def collapsed_sweep(
                 Z[:, k] = Z[:, K - 1]
                 Z[:, K - 1] = 0
                 K -= 1
+                keys[k] = keys[K]
             else:
                 k += 1
         keep = np.arange(n_rows) != n
         others = (Z[keep, :K].astype(float), X[keep])
         z = Z[n, :K].astype(float)
         if pending < 0:
-            order = list(range(K))
-            for i in range(K):
+            groups = np.argsort(keys[:K], kind="stable") if group > 1 else np.zeros(0, dtype=int)
+            for first in range(0, len(groups), group):
+                columns = groups[first : first + group]
+                u = rng.random()
+                candidates, log_p = [], []
+                for flips in range(2 ** len(columns)):
+                    other = z.copy()
+                    for i, k in enumerate(columns):
+                        if flips >> i & 1:
+                            other[k] = 1 - z[k]
+                    prior = sum(other[k] * log_odds[int(others[0][:, k].sum())] for k in columns)
+                    log_p.append(prior + _log_density(X[n], other, len(own), others, cells, noise_var, feature_var))
+                    candidates.append(other)
+                z = candidates[int(np.searchsorted(np.cumsum(np.exp(log_p - logsumexp(log_p))), u, side="right"))]
+            order = list(range(K if group == 1 else 0))
+            for i in range(len(order)):
                 j = i + int(rng.random() * (K - i))
                 order[i], order[j] = order[j], order[i]
                 k = order[i]
@@ -80,6 +95,8 @@ def collapsed_sweep(
                 X[n, d] = mean[d] + math.sqrt(var) * rng.standard_normal()
         Z[n, :K] = z
         Z[n, K : K + n_new] = 1
+        for k in range(K, K + n_new) if group > 1 else ():
+            keys[k] = rng.random()
         K += n_new
         n_changed += bool(own or n_new or cells.size or not np.array_equal(before, Z[n, : before.size]))
         if full:

@@ -43,6 +43,30 @@ def scan_bits(z, order, K, others, log_odds, P, G, g, h, shrink, ee, b, Pz, Gz, 
     return own_var + q, xx + s
 
 
+def scan_groups(z, order, group, K, others, log_odds, P, G, g, h, shrink, ee, b, Pz, Gz, q, s, n_dims, precision, rng):
+    g, h = g[:K], h[:K]
+    P_out = P[:K, :K] + shrink * np.outer(g, g)
+    G_out = G[:K, :K] - np.outer(g, h) - np.outer(h, g) + ee * np.outer(g, g)
+    own_var = q - z[:K] @ P_out @ z[:K]
+    xx = s - z[:K] @ G_out @ z[:K] + 2 * b[:K] @ z[:K]
+    for first in range(0, K, group):
+        columns = order[first : min(first + group, K)]
+        u = rng.random()
+        log_p, candidates = [], []
+        for flips in range(2 ** len(columns)):
+            other = z[:K].copy()
+            for i, k in enumerate(columns):
+                if flips >> i & 1:
+                    other[k] = 1 - z[k]
+            q, s = own_var + other @ P_out @ other, xx + other @ G_out @ other - 2 * b[:K] @ other
+            log_p.append(other @ log_odds[others[:K]] + _log_density(q, s, n_dims, precision))
+            candidates.append((other, q, s))
+        z[:K], q, s = candidates[int(np.searchsorted(np.cumsum(softmax(log_p)), u, side="right"))]
+    Pz[:K] = P_out @ z[:K]
+    Gz[:K] = G_out @ z[:K]
+    return q, s
+
+
 def draw_new(q, s, n_dims, ridge, precision, rate, terms, u):
     if rate <= 0:
         return 0

@@ -2,16 +2,18 @@
 Doshi-Velez & Ghahramani 2009), and of the learned hyperparameters.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from thali.inference.starts import fit_columns, spectral_start
+from thali.inference.moves import column_weight, metropolis, random_move
+from thali.inference.search import KINDS, find_start
 from thali.model import Model
 from thali.posterior import Draw
-from thali.protocols import CollapsedRows, Predictive
-from thali.spec import Spec, at_least, setting
+from thali.protocols import CollapsedRows, ColumnMoves, Predictive
+from thali.spec import Spec, at_least, between, one_of, setting
 
 
 class CollapsedState(NamedTuple):
@@ -32,24 +34,33 @@ class SweepInfo(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CollapsedGibbs(Spec):
-    """Exact sampling for small and medium data. One step: a sweep over all rows, then the hyperparameters."""
+    """Exact sampling for small and medium data. One step: a sweep over all rows, a move, then the hyperparameters.
+
+    start: "search" (spectral and annealed starts, the better one improved, in about `n_warmup` sweeps more), "spectral",
+    "annealed" or "empty".
+    group: how many bits of a row are drawn jointly. moves: whether each step also tries to change whole columns.
+    """
 
     n_warmup: int = setting(500, at_least(0))
     n_draws: int = setting(500, at_least(1))
     thin: int = setting(1, at_least(1))
+    start: str = setting("search", one_of(*KINDS))
+    group: int = setting(3, between(1, 6))
+    moves: bool = setting(True, one_of(True, False))
 
     needs_prior = (Predictive,)
     needs_observation = (CollapsedRows,)
 
-    def init(self, rng: np.random.Generator, model: Model, data: Any, n_rows: int) -> CollapsedState:
-        """Z from a spectral start, hyperparameters from what it leaves unexplained."""
-        prior = model.prior.draw(rng)
-        matrix, has_offset = model.observation.as_matrix(data)
-        Z = spectral_start(rng, matrix, has_offset=has_offset)
-        Z = fit_columns(Z, getattr(prior, "n_features", None))
-        prior = model.prior.resample(rng, prior, Z)
-        observation, local = model.observation.start(rng, data, Z)
-        return CollapsedState(prior, observation, local)
+    def init(
+        self,
+        rng: np.random.Generator,
+        model: Model,
+        data: Any,
+        n_rows: int,
+        tick: Callable[[], None] | None = None,
+    ) -> CollapsedState:
+        """The end of a search for the right mode. `tick` is called after every sweep of it and may raise to end it."""
+        return CollapsedState(*find_start(rng, model, data, self.start, self.n_warmup, tick))
 
     def at(self, prior: Any, observation: Any, data: Any, Z: np.ndarray, X: np.ndarray) -> CollapsedState:
         """The state with these values; X is complete."""
@@ -60,7 +71,11 @@ class CollapsedGibbs(Spec):
     ) -> tuple[CollapsedState, SweepInfo]:
         prior, observation, local = state
         n_rows = len(local.z)
-        local, remarks = observation.sweep(rng, data, local, prior.log_odds(n_rows), prior.new_rate(n_rows))
+        log_odds, new_rate = prior.log_odds(n_rows), prior.new_rate(n_rows)
+        local, remarks = observation.sweep(rng, data, local, log_odds, new_rate, self.group)
+        if self.moves and isinstance(observation, ColumnMoves):
+            move = random_move(rng, grows=new_rate > 0)
+            local, _ = metropolis(rng, move, observation, data, local, column_weight(log_odds, new_rate))
         prior = model.prior.resample(rng, prior, local.z)
         observation = model.observation.resample(rng, observation, data, local)
         state = CollapsedState(prior, observation, local)
@@ -79,9 +94,14 @@ class CollapsedGibbs(Spec):
 
     def record(self, state: CollapsedState, info: SweepInfo, data: Any) -> Draw:
         """What a posterior keeps of a state."""
+        free_energy = info.log_joint
+        if isinstance(state.observation, ColumnMoves):
+            log_odds = state.prior.log_odds(len(state.local.z))
+            free_energy += state.observation.bit_entropy(data, state.local, log_odds)
         return Draw(
             z=state.local.z,
             log_joint=info.log_joint,
+            free_energy=free_energy,
             prior=state.prior,
             observation=state.observation,
             codebook=state.observation.codebook(data, state.local),

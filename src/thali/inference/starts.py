@@ -8,6 +8,7 @@ Array = np.ndarray
 
 _MAX_START = 60  # features; a start with more is worse than one that grows
 _ITERATIONS = 200
+_COMPLETIONS = 10
 
 
 def spectral_start(rng: np.random.Generator, X: Array, *, has_offset: bool) -> Array:
@@ -24,7 +25,7 @@ def spectral_start(rng: np.random.Generator, X: Array, *, has_offset: bool) -> A
     eigen = singular**2 / n_rows
     noise = _noise_level(eigen, n_rows, n_dims)
     ratio = n_dims / n_rows
-    keep = min(int((eigen > 1.05 * noise * (1 + np.sqrt(ratio)) ** 2).sum()), _MAX_START)
+    keep = min(_n_signals(eigen, noise, n_rows, n_dims), _MAX_START)
     if keep == 0 or noise <= 0:
         return np.zeros((n_rows, 0), dtype=np.uint8)
     signal = np.maximum(eigen[:keep] - noise * (1 + ratio * (n_dims > n_rows)), 1e-3 * eigen[:keep])
@@ -41,6 +42,30 @@ def spectral_start(rng: np.random.Generator, X: Array, *, has_offset: bool) -> A
         columns.append(~on if flip else on)
     Z = np.array(columns, dtype=np.uint8).T
     return np.ascontiguousarray(Z[:, Z.any(axis=0)])
+
+
+def low_rank_completion(X: Array) -> Array:
+    """X with its missing cells (NaN) filled from the directions above the noise, refined a few times.
+
+    Means would do worse: their cells carry the signal as noise, which hides directions.
+    """
+    missing = np.isnan(X)
+    if not missing.any():
+        return X
+    mean = np.nanmean(X, axis=0)
+    filled = np.where(missing, mean, X)
+    for _ in range(_COMPLETIONS):
+        mean = filled.mean(axis=0)
+        left, singular, right = np.linalg.svd(filled - mean, full_matrices=False)
+        eigen = singular**2 / len(X)
+        keep = _n_signals(eigen, _noise_level(eigen, *X.shape), *X.shape)
+        filled = np.where(missing, mean + (left[:, :keep] * singular[:keep]) @ right[:keep], X)
+    return filled
+
+
+def _n_signals(eigen: Array, noise: float, n_rows: int, n_dims: int) -> int:
+    """Directions above the Marchenko-Pastur edge."""
+    return int((eigen > 1.05 * noise * (1 + np.sqrt(n_dims / n_rows)) ** 2).sum())
 
 
 def _noise_level(eigen: Array, n_rows: int, n_dims: int) -> float:

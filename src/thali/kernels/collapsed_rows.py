@@ -15,8 +15,9 @@ are held as these vectors, so that a row whose bits do not change touches no K x
 accepted flip O(K), a changed row O(K^2).
 
 Three conditions of correctness: the columns that row n alone owns stay in its predictive variance while the other bits
-are drawn, and are then replaced; the bits are scanned in a fresh random order for each row; rows whose removal is
-ill-conditioned (c > 30) get P and G rebuilt from the integer matrix Z'Z.
+are drawn, and are then replaced; the bits are scanned in a fresh random order for each row (groups: in the order of
+keys that are independent of the bits); rows whose removal is ill-conditioned (c > 30) get P and G rebuilt from the
+integer matrix Z'Z.
 """
 
 import math
@@ -25,7 +26,7 @@ import numpy as np
 
 from thali.kernels._jit import jit
 from thali.kernels.feature_gram import add_flips, append_column, delete_column, rebuild
-from thali.kernels.row_draws import draw_new, scan_bits
+from thali.kernels.row_draws import draw_new, scan_bits, scan_groups
 
 BLOCK = 32  # rows per matrix product
 _REBUILD_ABOVE = 30.0  # 1/(1 - leverage) beyond which a rank-one removal loses too many digits
@@ -33,13 +34,14 @@ _REBUILD_ABOVE = 30.0  # 1/(1 - leverage) beyond which a rank-one removal loses 
 
 def _collapsed_sweep(
     X, square, block_gram, missing_start, missing_dim, Z, K, gram, cross,
-    log_odds, new_rate, noise_var, feature_var, start, pending, rng,
+    log_odds, new_rate, noise_var, feature_var, group, keys, start, pending, rng,
 ):  # fmt: skip
     """Draw z_n and the missing cells of x_n given all else, for n = start, ..., N-1. All arrays change in place.
 
     Z (N, capacity) uint8 has K columns in use; gram = Z'Z and cross = Z'X hold the same columns; missing cells of row n
     are missing_dim[missing_start[n]:missing_start[n+1]]; block_gram[n, t] = x_n . x_(first row of n's block + t) and
-    square[n] = |x_n|^2. `log_odds[m]` and `new_rate` are the prior's.
+    square[n] = |x_n|^2. `log_odds[m]` and `new_rate` are the prior's. Bits are drawn `group` at a time: columns that
+    are neighbours in the order of `keys` (one per column, changed in place; new ones get a uniform one) form a group.
     Returns (K, next row, pending, changed rows, rebuilds, drift): next row < N means that `pending` new columns did not
     fit: enlarge Z, gram and cross, and call again from that row. drift = max |P (Z'Z + r I) - I| at the end.
     Cost O(N K D) as matrix products, O(K) per row and O(K^2) per changed row besides.
@@ -58,6 +60,8 @@ def _collapsed_sweep(
     counts = np.zeros(capacity, np.int64)
     others = np.zeros(capacity, np.int64)
     order = np.zeros(capacity, np.int64)
+    by_key = np.zeros(capacity, np.int64)
+    n_sorted = -1  # columns that by_key holds, -1 when they have changed
     z = np.zeros(capacity)
     old = np.zeros(capacity)
     g = np.zeros(capacity)
@@ -108,6 +112,8 @@ def _collapsed_sweep(
                     if counts[k] == 1 and Z[n, k] == 1:
                         delete_column(n, k, K, Z, counts, P, G, gram, cross, Y, flips)
                         K -= 1
+                        keys[k] = keys[K]
+                        n_sorted = -1
                         n_own += 1
                     else:
                         k += 1
@@ -212,10 +218,24 @@ def _collapsed_sweep(
                 q += z[k] * Pz[k]
             own_var = n_own / ridge
             if pending < 0:
-                q, s = scan_bits(
-                    z, order, K, others, log_odds, P, used_G, g, h, shrink, ee, b, Pz, Gz, q + own_var, s,
-                    used_dims, precision, rng, work,
-                )  # fmt: skip
+                if group == 1:
+                    q, s = scan_bits(
+                        z, order, K, others, log_odds, P, used_G, g, h, shrink, ee, b, Pz, Gz, q + own_var, s,
+                        used_dims, precision, rng, work,
+                    )  # fmt: skip
+                else:
+                    if n_sorted != K:
+                        n_sorted = K
+                        for k in range(K):
+                            i = k
+                            while i > 0 and keys[by_key[i - 1]] > keys[k]:
+                                by_key[i] = by_key[i - 1]
+                                i -= 1
+                            by_key[i] = k
+                    q, s = scan_groups(
+                        z, by_key, group, K, others, log_odds, P, used_G, g, h, shrink, ee, b, Pz, Gz, q + own_var, s,
+                        used_dims, precision, rng,
+                    )  # fmt: skip
                 q -= own_var
                 n_new = draw_new(q, s, used_dims, ridge, precision, new_rate, terms, rng.random())
             else:  # this row's bits were drawn before the arrays had to grow
@@ -270,6 +290,9 @@ def _collapsed_sweep(
                 n_changed += 1
                 for _ in range(n_new):
                     append_column(K, ridge, counts, P, G, gram, cross, Y, flips)
+                    if group > 1:
+                        keys[K] = rng.random()
+                    n_sorted = -1
                     z[K] = 1.0
                     old[K] = g[K] = h[K] = b[K] = Gz[K] = 0.0
                     Pz[K] = 1.0 / ridge

@@ -6,11 +6,11 @@ from thali.kernels._jit import jit
 from thali.kernels.collapsed_rows import BLOCK, collapsed_sweep
 
 
-def _sweep_replicates(X, missing_start, missing_dim, Z, K, log_odds, new_rate, noise_var, feature_var, rng):
-    """One `collapsed_sweep` in each replicate: X (R, N, D), Z (R, N, capacity) and K (R,) change in place.
+def _sweep_replicates(X, missing_start, missing_dim, Z, K, log_odds, new_rate, noise_var, feature_var, group, rng):
+    """One `collapsed_sweep`, `group` bits at a time, in each replicate.
 
-    N must not exceed one block of rows. Returns the number of replicates whose capacity did not suffice; their sweep
-    is incomplete.
+    X (R, N, D), Z (R, N, capacity) and K (R,) change in place. N must not exceed one block of rows. Returns the number
+    of replicates whose capacity did not suffice; their sweep is incomplete.
     """
     n_replicates, n_rows, n_dims = X.shape
     capacity = Z.shape[2]
@@ -18,6 +18,7 @@ def _sweep_replicates(X, missing_start, missing_dim, Z, K, log_odds, new_rate, n
     cross = np.zeros((capacity, n_dims))
     products = np.zeros((n_rows, BLOCK))
     square = np.zeros(n_rows)
+    keys = np.zeros(capacity)
     n_full = 0
     for i in range(n_replicates):
         gram[:] = 0.0
@@ -34,9 +35,11 @@ def _sweep_replicates(X, missing_start, missing_dim, Z, K, log_odds, new_rate, n
                         cross[k, d] += X[i, n, d]
                     for j in range(K[i]):
                         gram[k, j] += Z[i, n, j]
+        for k in range(capacity):
+            keys[k] = rng.random()
         K[i], row, _, _, _, _ = collapsed_sweep(
             X[i], square, products, missing_start, missing_dim, Z[i], K[i], gram, cross,
-            log_odds, new_rate, noise_var, feature_var, 0, -1, rng,
+            log_odds, new_rate, noise_var, feature_var, group, keys, 0, -1, rng,
         )  # fmt: skip
         if row < n_rows:
             n_full += 1

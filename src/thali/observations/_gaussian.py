@@ -145,7 +145,7 @@ class GaussianData:
             values = values * scale[self.missing_dim]
         if offset is not None:
             values = values + offset[self.missing_dim]
-        self._held = (offset, scale, values)
+        self._held = None  # computed anew from the state, so that a restored chain has the same bits
         return values
 
 
@@ -190,3 +190,16 @@ def draw_truncated_inverse_gamma(rng: np.random.Generator, shape: float, scale: 
     precision = gammaincinv(shape, u * below)
     # where all but nothing of the mass lies below the floor, the floor is the answer to rounding
     return np.where((precision > 0) & (below > 1e-280), np.maximum(scale / np.maximum(precision, 1e-300), floor), floor)
+
+
+def with_room(Z: Array, gram: Array, cross: Array, room: int) -> tuple[Array, Array, Array]:
+    """Copies with `room` columns (at least one), the unused ones zero."""
+    K = Z.shape[1]
+    room = max(room, 1)
+    larger = np.zeros((len(Z), room), dtype=np.uint8)
+    larger[:, :K] = Z
+    larger_gram = np.zeros((room, room))
+    larger_gram[:K, :K] = gram
+    larger_cross = np.zeros((room, cross.shape[1]))
+    larger_cross[:K] = cross
+    return larger, larger_gram, larger_cross

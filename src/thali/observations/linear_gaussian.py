@@ -19,6 +19,7 @@ from thali.errors import InvalidDataError, InvalidParameterError
 from thali.kernels.collapsed_rows import collapsed_sweep
 from thali.kernels.encode_rows import encode_rows
 from thali.kernels.encode_sampled import encode_sampled
+from thali.observations._columns import ColumnProposals
 from thali.observations._domains import (
     feature_domain,
     floor_domain,
@@ -26,7 +27,8 @@ from thali.observations._domains import (
     offset_domain,
     scale_domain,
 )
-from thali.observations._gaussian import GaussianData, GaussianRows, Spectrum, check_real, spectrum
+from thali.observations._gaussian import GaussianData, GaussianRows, Spectrum, check_real, spectrum, with_room
+from thali.observations._prediction import GaussianPrediction
 from thali.observations._variances import resample_variances
 from thali.rng import make_generator
 from thali.spec import Spec, hyper, is_distribution, setting
@@ -36,7 +38,7 @@ _SCANS, _DRAWS = 120, 120
 
 
 @dataclass(frozen=True, eq=False)
-class LinearGaussian(Spec):
+class LinearGaussian(ColumnProposals, GaussianPrediction, Spec):
     """Binary features that add up, with Gaussian noise.
 
     noise_var: a positive number; an array with one per dim; a distribution (learned); PerDim() (learned, one per dim).
@@ -210,18 +212,21 @@ class LinearGaussian(Spec):
         X = data.X
         if data.any_missing:
             X = X.copy()
-            X[data.missing] = data.mean[data.missing_dim]
+            X[data.missing] = np.nan
         if self.offset is None or isinstance(self.offset, NormalOffset):
             return X, self.offset is not None
         return X - self.offset, False
 
-    def start(self, rng: np.random.Generator, data: GaussianData, Z: Array) -> tuple[Self, GaussianRows]:
-        """Learned variances from the least-squares fit of X on Z; missing cells begin at the mean of their dim."""
-        X, centred = self.as_matrix(data)
+    def start(self, data: GaussianData, Z: Array, matrix: Array) -> tuple[Self, GaussianRows]:
+        """Learned variances from the least-squares fit of X on Z."""
+        X = matrix
         changes: dict[str, Any] = {}
-        if centred:
+        filled = matrix[data.missing]
+        if isinstance(self.offset, NormalOffset):
             changes["offset"] = np.array(self.offset.centre, dtype=float)
             X = X - self.offset.centre
+        elif self.offset is not None:
+            filled = filled + self.offset[data.missing_dim]
         dense = Z.astype(float)
         weights = np.linalg.solve(dense.T @ dense + 0.1 * np.eye(Z.shape[1]), dense.T @ X)
         residual = np.mean((X - dense @ weights) ** 2, axis=0)
@@ -232,7 +237,7 @@ class LinearGaussian(Spec):
             unit = changes.get("noise_var", self.noise_var) if self.per_dim else 1.0
             size = float(np.mean(weights**2 / unit)) if Z.shape[1] else self.feature_var.centre
             changes["feature_var"] = max(size, 1e-3 * self.feature_var.centre)
-        return self.replace(**changes), self._rows(data, Z, data.mean[data.missing_dim])
+        return self.replace(**changes), self._rows(data, Z, filled)
 
     def place(self, data: GaussianData, Z: Array, X: Array) -> GaussianRows:
         return self._rows(data, Z, X[data.missing])
@@ -257,35 +262,44 @@ class LinearGaussian(Spec):
         local: GaussianRows,
         log_odds: Array,
         new_rate: float,
+        group: int = 1,
+        keys: Array | None = None,
     ) -> tuple[GaussianRows, dict[str, float]]:
         noise, scale = self.units
         offset = self.offset
         X, products, square = data.standardised(offset, scale, local.filled)
         K = local.z.shape[1]
         room = K + (0 if new_rate == 0 else 8 + K // 4)
-        Z, gram, cross = _with_room(local.z, local.gram, self._standard_cross(local), room)
+        order = rng.random(room) if keys is None else np.concatenate([keys, np.zeros(room - K)])
+        Z, gram, cross = with_room(local.z, local.gram, self.standard_cross(local), room)
         row, pending, changed, rebuilt = 0, -1, 0, 0
         while row < data.n_rows:
             K, row, pending, n_changed, n_rebuilt, drift = collapsed_sweep(
                 X, square, products, data.missing_start, data.missing_dim, Z, K, gram, cross,
-                log_odds, new_rate, noise, float(self.feature_var), row, pending, rng,
+                log_odds, new_rate, noise, float(self.feature_var), group, order, row, pending, rng,
             )  # fmt: skip
             changed, rebuilt = changed + n_changed, rebuilt + n_rebuilt
             if row < data.n_rows:
-                Z, gram, cross = _with_room(Z[:, :K], gram[:K, :K], cross[:K], 2 * (K + pending))
-        gram = gram[:K, :K].copy()
-        cross = cross[:K] if scale is None else cross[:K] * scale
-        if offset is not None:
-            cross = cross + np.outer(np.diag(gram), offset)
+                Z, gram, cross = with_room(Z[:, :K], gram[:K, :K], cross[:K], 2 * (K + pending))
+                order = np.concatenate([order[:K], np.zeros(2 * (K + pending) - K)])
         filled = data.take_filled(offset, scale, local.filled)
         info = {"changed": changed / data.n_rows, "rebuilt": rebuilt / data.n_rows, "drift": drift}
-        return GaussianRows(np.ascontiguousarray(Z[:, :K]), gram, np.array(cross), filled), info
+        return self.from_standard(Z, K, gram, cross, filled), info
 
-    def _standard_cross(self, local: GaussianRows) -> Array:
+    def standard_cross(self, local: GaussianRows) -> Array:
         """Z' of the standardised data."""
         scale = self.units[1]
         cross = local.cross if self.offset is None else local.cross - np.outer(np.diag(local.gram), self.offset)
         return cross if scale is None else cross / scale
+
+    def from_standard(self, Z: Array, K: int, gram: Array, cross: Array, filled: Array) -> GaussianRows:
+        """Row variables from a kernel's arrays, which have room for more than K columns and standardised data."""
+        scale = self.units[1]
+        gram = gram[:K, :K].copy()
+        cross = np.array(cross[:K]) if scale is None else cross[:K] * scale
+        if self.offset is not None:
+            cross = cross + np.outer(np.diag(gram), self.offset)
+        return GaussianRows(np.ascontiguousarray(Z[:, :K]), gram, cross, filled)
 
     def spectrum(self, data: GaussianData, local: GaussianRows) -> Spectrum:
         """Of the standardised data."""
@@ -296,7 +310,7 @@ class LinearGaussian(Spec):
             square = square - 2 * self.offset * sums.total + data.n_rows * self.offset**2
         if scale is not None:
             square = square / scale**2
-        return spectrum(local.gram, self._standard_cross(local), float(square.sum()), data.n_rows, data.n_dims)
+        return spectrum(local.gram, self.standard_cross(local), float(square.sum()), data.n_rows, data.n_dims)
 
     def log_evidence(self, data: GaussianData, local: GaussianRows) -> float:
         noise, scale = self.units
@@ -314,7 +328,7 @@ class LinearGaussian(Spec):
         gram = local.gram[np.ix_(used, used)]
         # eq: DV09.feature-posterior
         gram_inv = np.linalg.inv(gram + ridge * np.eye(len(gram)))
-        features = gram_inv @ self._standard_cross(local)[used]
+        features = gram_inv @ self.standard_cross(local)[used]
         return {
             "features": features if scale is None else features * scale,
             "gram_inv": 0.5 * (gram_inv + gram_inv.T),
@@ -342,16 +356,3 @@ class LinearGaussian(Spec):
             uniforms = make_generator(0).random((_SCANS + _DRAWS, len(features)))
             presence, log_density = encode_sampled(*arguments, uniforms[:_SCANS], uniforms[_SCANS:])
         return presence, log_density - change
-
-
-def _with_room(Z: Array, gram: Array, cross: Array, room: int) -> tuple[Array, Array, Array]:
-    """Copies with `room` columns (at least one), the unused ones zero."""
-    K = Z.shape[1]
-    room = max(room, 1)
-    larger = np.zeros((len(Z), room), dtype=np.uint8)
-    larger[:, :K] = Z
-    larger_gram = np.zeros((room, room))
-    larger_gram[:K, :K] = gram
-    larger_cross = np.zeros((room, cross.shape[1]))
-    larger_cross[:K] = cross
-    return larger, larger_gram, larger_cross

@@ -1,6 +1,7 @@
 """Proofs for samplers, public so that you can certify your own parts.
 
 * `enumerate_posterior`: the exact posterior on tiny data; `compare_with_exact` compares a sampler with it.
+* `flow_test`: detailed balance of a move, by its flows between classes of matrices.
 * `geweke`, `geweke_sweeps`: joint-distribution tests, with a compiled form for millions of replicates.
 * `sbc`: simulation-based calibration.
 * `check_prior`, `check_observation`, `check_inference`: every contract that a component must keep.
@@ -11,12 +12,14 @@ with a false-alarm probability of 1e-4.
 
 from thali.testing.checks import check_inference, check_observation, check_prior
 from thali.testing.enumerate import ExactPosterior, compare_with_exact, enumerate_posterior, sweep_against_exact
+from thali.testing.flows import Flows, flow_test
 from thali.testing.geweke import GewekeResult, geweke, geweke_sweeps
 from thali.testing.sbc import SBCResult, sbc
 from thali.testing.zscores import z_limit
 
 __all__ = [
     "ExactPosterior", "enumerate_posterior", "compare_with_exact", "sweep_against_exact",
+    "Flows", "flow_test",
     "GewekeResult", "geweke", "geweke_sweeps",
     "SBCResult", "sbc",
     "check_prior", "check_observation", "check_inference",

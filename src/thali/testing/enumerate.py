@@ -115,6 +115,7 @@ def sweep_against_exact(
     n_replicates: int = 200_000,
     max_features: int = 8,
     capacity: int = 24,
+    group: int = 1,
     sweep: Callable[..., int] = sweep_replicates,
 ) -> dict[str, float]:
     """z-scores of P(K) and E[ZZ'] after one compiled sweep that starts from exact posterior draws.
@@ -123,6 +124,31 @@ def sweep_against_exact(
     bits shows. `model` is concrete with one noise level and no offset.
     """
     exact = enumerate_posterior(model, X, max_features=max_features)
+    n_rows = len(X)
+    Z, _ = one_sweep(exact, model, X, rng, n_replicates, capacity, group, sweep)
+    used = Z.any(axis=1).sum(axis=1)
+    length = max_features + 1
+    p_k = exact.p_k(length)
+    pairs = np.tril_indices(n_rows)
+    estimates = np.hstack([used[:, None] == np.arange(length), (Z @ Z.transpose(0, 2, 1))[:, *pairs]]).astype(float)
+    scores = z_scores(estimates, np.concatenate([p_k, exact.shared()[pairs]]))
+    names = [f"P(K={k})" for k in range(length)] + [f"shared({i},{j})" for i, j in zip(*pairs, strict=True)]
+    # near the largest K of the list the sweep leaves it in one direction only; rare K have no normal error
+    keep = [p * n_replicates >= 40 for p in p_k[:-1]] + [False] + [True] * len(pairs[0])
+    return {name: float(z) for name, z, ok in zip(names, scores, keep, strict=True) if ok}
+
+
+def one_sweep(
+    exact: ExactPosterior,
+    model: Model,
+    X: Array,
+    rng: np.random.Generator,
+    n_replicates: int,
+    capacity: int,
+    group: int,
+    sweep: Callable[..., int],
+) -> tuple[Array, Array]:
+    """(Z after one sweep, Z before) of independent replicates that start from exact posterior draws."""
     observation, n_rows = model.observation, len(X)
     picked = np.sort(rng.choice(len(exact.matrices), size=n_replicates, p=exact.probability))
     Z = np.zeros((n_replicates, n_rows, capacity), dtype=np.uint8)
@@ -134,23 +160,15 @@ def sweep_against_exact(
         K[first:last] = matrix.shape[1]
         Z[first:last, :, : matrix.shape[1]] = matrix
         filled[first:last] = _fill(filled[first:last], X, matrix, observation, rng)
+    before = Z.copy()
     missing = np.isnan(X)
     start = np.concatenate([[0], np.cumsum(missing.sum(axis=1))]).astype(np.int64)
     dims = np.nonzero(missing)[1].astype(np.int64)
     table, rate = model.prior.log_odds(n_rows), model.prior.new_rate(n_rows)
     noise, feature = float(observation.noise_var), float(observation.feature_var)
-    if sweep(filled, start, dims, Z, K, table, rate, noise, feature, rng):
+    if sweep(filled, start, dims, Z, K, table, rate, noise, feature, group, rng):
         raise InvalidParameterError(f"capacity = {capacity} was too small. Double it.")
-    used = Z.any(axis=1).sum(axis=1)
-    length = max_features + 1
-    p_k = exact.p_k(length)
-    pairs = np.tril_indices(n_rows)
-    estimates = np.hstack([used[:, None] == np.arange(length), (Z @ Z.transpose(0, 2, 1))[:, *pairs]]).astype(float)
-    scores = z_scores(estimates, np.concatenate([p_k, exact.shared()[pairs]]))
-    names = [f"P(K={k})" for k in range(length)] + [f"shared({i},{j})" for i, j in zip(*pairs, strict=True)]
-    # near the largest K of the list the sweep leaves it in one direction only; rare K have no normal error
-    keep = [p * n_replicates >= 40 for p in p_k[:-1]] + [False] + [True] * len(pairs[0])
-    return {name: float(z) for name, z, ok in zip(names, scores, keep, strict=True) if ok}
+    return Z, before
 
 
 def _fill(copies: Array, X: Array, Z: Array, observation: Any, rng: np.random.Generator) -> Array:

@@ -105,6 +105,7 @@ def geweke_sweeps(
     n_replicates: int = 1_000_000,
     capacity: int = 32,
     missing: Array | None = None,
+    group: int = 1,
     sweep: Callable[..., int] = sweep_replicates,
 ) -> GewekeResult:
     """The sweep over rows alone, hyperparameters fixed, in compiled code: a million replicates in seconds.
@@ -126,7 +127,7 @@ def geweke_sweeps(
         K = _columns_in_use(Z, prior)
         before.append(matrix_statistics(Z, X))
         noise, feature = float(observation.noise_var), float(observation.feature_var)
-        full = sweep(X, start, dims, Z, K, prior.log_odds(n_rows), prior.new_rate(n_rows), noise, feature, rng)
+        full = sweep(X, start, dims, Z, K, prior.log_odds(n_rows), prior.new_rate(n_rows), noise, feature, group, rng)
         if full:
             raise InvalidParameterError(f"capacity = {capacity} was too small for {full} replicates. Double it.")
         after.append(matrix_statistics(Z, X))
