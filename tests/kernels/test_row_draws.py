@@ -36,6 +36,9 @@ def row(seed, n_rows, K, n_dims, ridge, lazy, finite):
         h, ee = mu @ e, e @ e
     e_out = x - z @ mu_out
     own_var = 2 / ridge
+    missing = mu_out.T[: 0 if lazy else n_dims // 2]  # the first dims, of a row that is taken out for real
+    e_out[: len(missing)] = 0.0
+    seen = mu_out[:, len(missing) :]
     prior = BetaBernoulli(mass=1.0, n_features=max(K, 1)) if finite else IBP(mass=1.0)
     others = Z[out].sum(axis=0).astype(np.int64)
     log_odds = prior.log_odds(n_rows)
@@ -44,7 +47,8 @@ def row(seed, n_rows, K, n_dims, ridge, lazy, finite):
         log_odds[0] = -1.0 if n_rows == 1 else log_odds[0]
     return {
         "z": z, "order": np.zeros(K, np.int64), "K": K, "others": others, "log_odds": log_odds, "P": P, "G": mu @ mu.T,
-        "g": g, "h": h, "shrink": shrink, "ee": ee, "b": mu_out @ x, "Pz": P_out @ z, "Gz": mu_out @ (z @ mu_out),
+        "mu": np.ascontiguousarray(missing), "n_cells": len(missing), "g": g, "h": h, "shrink": shrink, "ee": ee,
+        "b": seen @ x[len(missing) :], "Pz": P_out @ z, "Gz": seen @ (z @ seen),
         "q": z @ P_out @ z + own_var, "s": e_out @ e_out, "n_dims": n_dims, "precision": 1.7,
         "work": np.zeros((6, 2 * K)),
     }  # fmt: skip

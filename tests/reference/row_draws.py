@@ -11,10 +11,13 @@ def _log_density(q, s, n_dims, precision):
     return -0.5 * n_dims * np.log(1 + q) - 0.5 * precision * s / (1 + q)
 
 
-def scan_bits(z, order, K, others, log_odds, P, G, g, h, shrink, ee, b, Pz, Gz, q, s, n_dims, precision, rng, work):
+def scan_bits(
+    z, order, K, others, log_odds, P, G, mu, n_cells, g, h, shrink, ee, b, Pz, Gz, q, s, n_dims, precision, rng, work
+):
     g, h = g[:K], h[:K]
     P_out = P[:K, :K] + shrink * np.outer(g, g)
     G_out = G[:K, :K] - np.outer(g, h) - np.outer(h, g) + ee * np.outer(g, g)
+    G_out -= mu[:n_cells, :K].T @ mu[:n_cells, :K]
 
     def forms(z):
         return z @ P_out @ z, z @ G_out @ z - 2 * b[:K] @ z
@@ -43,10 +46,13 @@ def scan_bits(z, order, K, others, log_odds, P, G, g, h, shrink, ee, b, Pz, Gz, 
     return own_var + q, xx + s
 
 
-def scan_groups(z, order, group, K, others, log_odds, P, G, g, h, shrink, ee, b, Pz, Gz, q, s, n_dims, precision, rng):
+def scan_groups(
+    z, order, group, K, others, log_odds, P, G, mu, n_cells, g, h, shrink, ee, b, Pz, Gz, q, s, n_dims, precision, rng
+):
     g, h = g[:K], h[:K]
     P_out = P[:K, :K] + shrink * np.outer(g, g)
     G_out = G[:K, :K] - np.outer(g, h) - np.outer(h, g) + ee * np.outer(g, g)
+    G_out -= mu[:n_cells, :K].T @ mu[:n_cells, :K]
     own_var = q - z[:K] @ P_out @ z[:K]
     xx = s - z[:K] @ G_out @ z[:K] + 2 * b[:K] @ z[:K]
     for first in range(0, K, group):

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from thali.inference.moves import column_weight, metropolis, random_move
+from thali.inference.moves import can_move, column_weight, metropolis, random_move
 from thali.inference.search import KINDS, find_start
 from thali.model import Model
 from thali.posterior import Draw
-from thali.protocols import CollapsedRows, ColumnMoves, Predictive
+from thali.protocols import CollapsedRows, Predictive
 from thali.spec import Spec, at_least, between, one_of, setting
 
 
@@ -36,8 +36,8 @@ class SweepInfo(NamedTuple):
 class CollapsedGibbs(Spec):
     """Exact sampling for small and medium data. One step: a sweep over all rows, a move, then the hyperparameters.
 
-    start: "search" (spectral and annealed starts, the better one improved, in about `n_warmup` sweeps more), "spectral",
-    "annealed" or "empty".
+    start: "search" (spectral and annealed starts, the better one improved, in about `n_warmup` sweeps more),
+    "spectral", "annealed" or "empty".
     group: how many bits of a row are drawn jointly. moves: whether each step also tries to change whole columns.
     """
 
@@ -73,7 +73,7 @@ class CollapsedGibbs(Spec):
         n_rows = len(local.z)
         log_odds, new_rate = prior.log_odds(n_rows), prior.new_rate(n_rows)
         local, remarks = observation.sweep(rng, data, local, log_odds, new_rate, self.group)
-        if self.moves and isinstance(observation, ColumnMoves):
+        if self.moves and can_move(observation):
             move = random_move(rng, grows=new_rate > 0)
             local, _ = metropolis(rng, move, observation, data, local, column_weight(log_odds, new_rate))
         prior = model.prior.resample(rng, prior, local.z)
@@ -95,7 +95,7 @@ class CollapsedGibbs(Spec):
     def record(self, state: CollapsedState, info: SweepInfo, data: Any) -> Draw:
         """What a posterior keeps of a state."""
         free_energy = info.log_joint
-        if isinstance(state.observation, ColumnMoves):
+        if can_move(state.observation):
             log_odds = state.prior.log_odds(len(state.local.z))
             free_energy += state.observation.bit_entropy(data, state.local, log_odds)
         return Draw(

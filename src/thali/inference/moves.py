@@ -83,6 +83,11 @@ def column_weight(log_odds: Array, new_rate: float) -> Array:
     return np.concatenate([[-np.inf], np.log(new_rate) + np.concatenate([[0.0], np.cumsum(log_odds[1:])])])
 
 
+def can_move(observation: Any) -> bool:
+    """Whether a model has the capability `ColumnMoves` (by one method: a whole protocol takes longer than a move)."""
+    return hasattr(observation, "propose_rebirth")
+
+
 def random_move(rng: np.random.Generator, *, grows: bool) -> Any:
     """One of MOVES; if the number of columns is fixed, one that keeps it."""
     fitting = [m for m in MOVES if grows or not isinstance(m, Rebirth) or m.n_old == m.n_new]

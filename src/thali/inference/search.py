@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from thali.inference.moves import AND_NOT, COMPLEMENT, OR, XOR, Rebirth, column_weight
+from thali.inference.moves import AND_NOT, COMPLEMENT, OR, XOR, Rebirth, can_move, column_weight
 from thali.inference.starts import fit_columns, low_rank_completion, spectral_start
 from thali.inference.walk import Walk
 from thali.model import Model
@@ -46,7 +46,7 @@ def find_start(
     prior = model.prior.resample(rng, model.prior.draw(rng), Z)
     observation, local = model.observation.start(data, Z, matrix)
     walk = Walk(rng, model, data, (prior, observation, local), tick)
-    if kind == "empty" or not hasattr(observation, "propose_rebirth"):
+    if kind == "empty" or not can_move(observation):
         return walk.prior, walk.observation, walk.local
     if not has_offset and n_features is None:
         _try_constant(walk)

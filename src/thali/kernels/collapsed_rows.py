@@ -54,7 +54,6 @@ def _collapsed_sweep(
 
     P = np.zeros((capacity, capacity))
     G = np.zeros((capacity, capacity))
-    G_row = np.zeros((capacity, capacity))
     Y = np.zeros((BLOCK, capacity))
     flips = np.zeros((capacity, BLOCK))
     counts = np.zeros(capacity, np.int64)
@@ -79,7 +78,7 @@ def _collapsed_sweep(
     widest = 0
     for n in range(n_rows):
         widest = max(widest, missing_start[n + 1] - missing_start[n])
-    mu = np.zeros((capacity, widest))  # of the row's missing cells
+    mu = np.zeros((widest, capacity))  # of the row's missing cells
 
     for k in range(K):
         counts[k] = int(gram[k, k])
@@ -186,31 +185,27 @@ def _collapsed_sweep(
                             Gz[j] += G[k, j]
 
             # --- draw the bits from the observed cells
-            used_G = G
             used_dims = n_dims
             xx = square[n]
-            if cells.size > 0:  # restrict mu, G, b and |x|^2 to the observed dims of this row
-                for k in range(K):
-                    for i in range(cells.size):
-                        mu[k, i] = 0.0
-                        for j in range(K):
-                            mu[k, i] += P[k, j] * cross[j, cells[i]]
-                for k in range(K):
+            if cells.size > 0:  # restrict G z, b and |x|^2 to the observed dims of this row
+                for i in range(cells.size):
                     for j in range(K):
-                        G_row[k, j] = G[k, j]
-                        for i in range(cells.size):
-                            G_row[k, j] -= mu[k, i] * mu[j, i]
-                used_G = G_row
+                        g_in[j] = cross[j, cells[i]]  # side by side in memory, as P's row is
+                    for k in range(K):
+                        mean = 0.0
+                        for j in range(K):
+                            mean += P[k, j] * g_in[j]
+                        mu[i, k] = mean
                 used_dims = n_dims - cells.size
                 for i in range(cells.size):
                     x = X[n, cells[i]]
                     xx -= x * x
+                    mean = 0.0
                     for k in range(K):
-                        b[k] -= mu[k, i] * x
-                for k in range(K):
-                    Gz[k] = 0.0
-                    for j in range(K):
-                        Gz[k] += G_row[k, j] * z[j]
+                        b[k] -= mu[i, k] * x
+                        mean += mu[i, k] * z[k]
+                    for k in range(K):
+                        Gz[k] -= mu[i, k] * mean
             s = xx
             q = 0.0
             for k in range(K):
@@ -220,8 +215,8 @@ def _collapsed_sweep(
             if pending < 0:
                 if group == 1:
                     q, s = scan_bits(
-                        z, order, K, others, log_odds, P, used_G, g, h, shrink, ee, b, Pz, Gz, q + own_var, s,
-                        used_dims, precision, rng, work,
+                        z, order, K, others, log_odds, P, G, mu, cells.size, g, h, shrink, ee, b, Pz, Gz,
+                        q + own_var, s, used_dims, precision, rng, work,
                     )  # fmt: skip
                 else:
                     if n_sorted != K:
@@ -233,8 +228,8 @@ def _collapsed_sweep(
                                 i -= 1
                             by_key[i] = k
                     q, s = scan_groups(
-                        z, by_key, group, K, others, log_odds, P, used_G, g, h, shrink, ee, b, Pz, Gz, q + own_var, s,
-                        used_dims, precision, rng,
+                        z, by_key, group, K, others, log_odds, P, G, mu, cells.size, g, h, shrink, ee, b, Pz, Gz,
+                        q + own_var, s, used_dims, precision, rng,
                     )  # fmt: skip
                 q -= own_var
                 n_new = draw_new(q, s, used_dims, ridge, precision, new_rate, terms, rng.random())
@@ -256,7 +251,7 @@ def _collapsed_sweep(
                 for i in range(cells.size):
                     mean = 0.0
                     for k in range(K):
-                        mean += z[k] * mu[k, i]
+                        mean += z[k] * mu[i, k]
                     x = X[n, cells[i]]
                     # eq: own.missing-cells
                     dx = mean + sd * rng.standard_normal() - x

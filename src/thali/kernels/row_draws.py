@@ -9,13 +9,16 @@ from thali.kernels._jit import inlined, jit
 _NEGLIGIBLE = 36.0  # nats below the largest term at which the tail of a sum is dropped (2e-16)
 
 
-def _scan_bits(z, order, K, others, log_odds, P, G, g, h, shrink, ee, b, Pz, Gz, q, s, n_dims, precision, rng, work):
+def _scan_bits(
+    z, order, K, others, log_odds, P, G, mu, n_cells, g, h, shrink, ee, b, Pz, Gz, q, s, n_dims, precision, rng, work
+):
     """One Gibbs scan of a row's bits in random order. Returns the new quadratic forms q and s.
 
     ell(q, s) = -n_dims/2 log(1 + q) - precision/2 s / (1 + q), with q = z P z' (+ own columns), s = |x - z mu|^2.
     Most bits stay, and that is decided for all of them at once without a transcendental function: log t <= t - 1 bounds
     the change of ell from above, exp(-d) >= (1 - d/16)^16 the chance to stay from below. Only the rest is evaluated,
-    one by one; after a flip all are bounded anew. `work` is room for 6 rows of 2 K numbers.
+    one by one; after a flip all are bounded anew. Of the row's `n_cells` missing cells, mu (n_cells, K) is taken out of
+    G. `work` is room for 6 rows of 2 K numbers.
     """
     half = 0.5 * n_dims
     scale = 0.5 * precision
@@ -27,6 +30,9 @@ def _scan_bits(z, order, K, others, log_odds, P, G, g, h, shrink, ee, b, Pz, Gz,
         dP[k] = P[k, k] + shrink * g[k] * g[k]
         dG[k] = G[k, k] - 2.0 * g[k] * h[k] + ee * g[k] * g[k]
         odds[k] = log_odds[others[k]]
+    for i in range(n_cells):
+        for k in range(K):
+            dG[k] -= mu[i, k] * mu[i, k]
     for i in range(K):
         j = i + int(u[2 * i] * (K - i))
         k = order[j]
@@ -71,11 +77,17 @@ def _scan_bits(z, order, K, others, log_odds, P, G, g, h, shrink, ee, b, Pz, Gz,
                     Pz[j] += step * P[k, j] + t_P * g[j]
                 for j in range(K):
                     Gz[j] += step * G[k, j] - gk * h[j] + t * g[j]
+                for c in range(n_cells):
+                    t = step * mu[c, k]
+                    for j in range(K):
+                        Gz[j] -= t * mu[c, j]
                 break
     return q, s
 
 
-def _scan_groups(z, order, group, K, others, log_odds, P, G, g, h, shrink, ee, b, Pz, Gz, q, s, n_dims, precision, rng):
+def _scan_groups(
+    z, order, group, K, others, log_odds, P, G, mu, n_cells, g, h, shrink, ee, b, Pz, Gz, q, s, n_dims, precision, rng
+):
     """One Gibbs scan of a row's bits, `group` neighbours of `order` jointly. Returns the new quadratic forms q and s.
 
     Groups let overlapping features change places, which single bits cannot. With t_i = +-1 the flips of a subset F,
@@ -115,7 +127,10 @@ def _scan_groups(z, order, group, K, others, log_odds, P, G, g, h, shrink, ee, b
                             j = order[first + o]
                             sign = step * (1.0 - 2.0 * z[j]) * (1.0 if o == i else 2.0)
                             qF += sign * (P[k, j] + shrink * g[k] * g[j])
-                            sF += sign * (G[k, j] - g[k] * h[j] - h[k] * g[j] + ee * g[k] * g[j])
+                            G_kj = G[k, j] - g[k] * h[j] - h[k] * g[j] + ee * g[k] * g[j]
+                            for c in range(n_cells):
+                                G_kj -= mu[c, k] * mu[c, j]
+                            sF += sign * G_kj
             v = 1.0 / (1.0 + qF)
             q_new[F] = qF
             s_new[F] = sF
@@ -158,6 +173,10 @@ def _scan_groups(z, order, group, K, others, log_odds, P, G, g, h, shrink, ee, b
                         Pz[j] += step * P[k, j] + t_P * g[j]
                     for j in range(K):
                         Gz[j] += step * G[k, j] - gk * h[j] + t * g[j]
+                    for c in range(n_cells):
+                        t = step * mu[c, k]
+                        for j in range(K):
+                            Gz[j] -= t * mu[c, j]
         first += size
     return q, s
 
