@@ -40,6 +40,8 @@ real = Domain("a number", _is_number)
 not_negative = Domain("a number, zero or more", lambda v: _is_number(v) and v >= 0)
 unit_interval = Domain("a number in [0, 1)", lambda v: _is_number(v) and 0 <= v < 1, low=0.0, high=1.0)
 
+share = Domain("a number from 0 to 1", lambda v: _is_number(v) and 0 <= v <= 1)
+
 
 def at_least(lowest: int) -> Domain:
     return Domain(f"an integer, {lowest} or more", lambda v: _is_integer(v) and v >= lowest)

@@ -70,7 +70,12 @@ def test_wrong_imputations_do_not(name, rng):
 def chain_scores(prior, noise, missing, rng, n_steps):
     model = Model(prior, LinearGaussian(noise_var=noise, feature_var=1.0))
     return compare_with_exact(
-        model, CollapsedGibbs(start="spectral"), data(3, 2, missing=missing), rng, n_chains=30, n_steps=n_steps
+        model,
+        CollapsedGibbs(start="spectral", moves=1.0),
+        data(3, 2, missing=missing),
+        rng,
+        n_chains=30,
+        n_steps=n_steps,
     )
 
 
@@ -117,5 +122,5 @@ def test_four_rows_and_offset(rng):
     X = data(4, 3) + np.array([3.0, -2.0, 0.5])
     observation = LinearGaussian(noise_var=0.5, feature_var=0.8, offset=np.array([3.0, -2.0, 0.5]))
     model = Model(BetaBernoulli(mass=1.0, n_features=2), observation)
-    scores = compare_with_exact(model, CollapsedGibbs(start="spectral"), X, rng, n_chains=30, n_steps=400)
+    scores = compare_with_exact(model, CollapsedGibbs(start="spectral", moves=1.0), X, rng, n_chains=30, n_steps=400)
     assert worst(scores) <= z_limit(len(scores)), scores

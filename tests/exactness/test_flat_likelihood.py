@@ -17,7 +17,7 @@ def prior_run(rng, prior, n_chains, n_steps):
     """Per chain: E[K], E[ones], P(K = k) for k around the mean. Chains start in the prior, so there is no warm-up."""
     model = Model(prior, LinearGaussian(noise_var=1e12, feature_var=1.0))
     X = rng.standard_normal((N_ROWS, 3))
-    inference = CollapsedGibbs()
+    inference = CollapsedGibbs(moves=1.0)
     rows = []
     for stream in rng.spawn(n_chains):
         data = model.observation.prepare(X)

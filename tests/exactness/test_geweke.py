@@ -96,7 +96,7 @@ def test_wrong_imputations_fail(name, rng):
 
 @pytest.mark.parametrize("name", LEARNED)
 def test_whole_step(name, rng):
-    result = geweke(LEARNED[name], CollapsedGibbs(), rng, n_replicates=4_000)
+    result = geweke(LEARNED[name], CollapsedGibbs(moves=1.0), rng, n_replicates=4_000)
     assert result.passed, result.worst
 
 
@@ -104,7 +104,7 @@ def test_whole_step(name, rng):
 @pytest.mark.parametrize("missing", [None, MISSING], ids=["complete", "missing cells"])
 @pytest.mark.parametrize("name", LEARNED)
 def test_whole_step_long(name, missing, rng):
-    result = geweke(LEARNED[name], CollapsedGibbs(), rng, n_replicates=100_000, missing=missing)
+    result = geweke(LEARNED[name], CollapsedGibbs(moves=1.0), rng, n_replicates=100_000, missing=missing)
     assert result.passed, result.worst
 
 
@@ -132,5 +132,5 @@ class HalfTheNoise(LinearGaussian):
     ids=["mass", "noise"],
 )
 def test_wrong_hyperparameter_steps_fail(model, rng):
-    result = geweke(model, CollapsedGibbs(), rng, n_replicates=4_000)
+    result = geweke(model, CollapsedGibbs(moves=1.0), rng, n_replicates=4_000)
     assert not result.passed, result.worst

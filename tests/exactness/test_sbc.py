@@ -29,14 +29,18 @@ def test_uniformity_tells_uniform_from_skewed(rng):
 
 
 def test_calibrated(rng):
-    result = sbc(MODEL, CollapsedGibbs(start="spectral"), rng, n_replicates=160, n_draws=31, n_warmup=60, thin=2)
+    result = sbc(
+        MODEL, CollapsedGibbs(start="spectral", moves=1.0), rng, n_replicates=160, n_draws=31, n_warmup=60, thin=2
+    )
     assert set(result.p_values) == NAMES
     assert result.passed(), result.p_values
 
 
 @pytest.mark.slow
 def test_calibrated_long(rng):
-    result = sbc(MODEL, CollapsedGibbs(start="spectral"), rng, n_replicates=2000, n_draws=63, n_warmup=150, thin=5)
+    result = sbc(
+        MODEL, CollapsedGibbs(start="spectral", moves=1.0), rng, n_replicates=2000, n_draws=63, n_warmup=150, thin=5
+    )
     assert result.passed(), result.p_values
 
 
@@ -44,7 +48,7 @@ def test_wrong_noise_step_is_not(rng):
     wrong = TooSure(noise_var=InverseGamma(4.0, 1.0), feature_var=InverseGamma(4.0, 4.0))
     result = sbc(
         Model(MODEL.prior, wrong),
-        CollapsedGibbs(start="spectral"),
+        CollapsedGibbs(start="spectral", moves=1.0),
         rng,
         n_replicates=160,
         n_draws=31,

@@ -171,7 +171,7 @@ def test_single_bits_from_no_features_do_not():
     truth = walk_at(data.X, data.Z).score(30)
     model, prepared = adapted(data.X)
     rng = np.random.default_rng(0)
-    inference = CollapsedGibbs(start="empty", group=1, moves=False)
+    inference = CollapsedGibbs(start="empty", group=1, moves=0.0)
     state = inference.init(rng, model, prepared, 300)
     for _ in range(700):
         state, _ = inference.step(rng, state, model, prepared)

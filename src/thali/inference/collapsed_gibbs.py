@@ -13,7 +13,7 @@ from thali.inference.search import KINDS, find_start
 from thali.model import Model
 from thali.posterior import Draw
 from thali.protocols import CollapsedRows, Predictive
-from thali.spec import Spec, at_least, between, one_of, setting
+from thali.spec import Spec, at_least, between, one_of, setting, share
 
 
 class CollapsedState(NamedTuple):
@@ -38,7 +38,7 @@ class CollapsedGibbs(Spec):
 
     start: "search" (spectral and annealed starts, the better one improved, in about `n_warmup` sweeps more),
     "spectral", "annealed" or "empty".
-    group: how many bits of a row are drawn jointly. moves: whether each step also tries to change whole columns.
+    group: how many bits of a row are drawn jointly. moves: share of the steps that also try to change whole columns.
     """
 
     n_warmup: int = setting(500, at_least(0))
@@ -46,7 +46,7 @@ class CollapsedGibbs(Spec):
     thin: int = setting(1, at_least(1))
     start: str = setting("search", one_of(*KINDS))
     group: int = setting(3, between(1, 6))
-    moves: bool = setting(True, one_of(True, False))
+    moves: float = setting(0.1, share)
 
     needs_prior = (Predictive,)
     needs_observation = (CollapsedRows,)
@@ -73,7 +73,7 @@ class CollapsedGibbs(Spec):
         n_rows = len(local.z)
         log_odds, new_rate = prior.log_odds(n_rows), prior.new_rate(n_rows)
         local, remarks = observation.sweep(rng, data, local, log_odds, new_rate, self.group)
-        if self.moves and can_move(observation):
+        if self.moves > 0 and can_move(observation) and rng.random() < self.moves:
             move = random_move(rng, grows=new_rate > 0)
             local, _ = metropolis(rng, move, observation, data, local, column_weight(log_odds, new_rate))
         prior = model.prior.resample(rng, prior, local.z)

@@ -1,0 +1,69 @@
+"""What the quality benchmarks ask of chains: a start at the truth, counts of features, Monte Carlo errors."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from thali import CollapsedGibbs
+from thali.inference.collapsed_gibbs import CollapsedState
+from thali.model import Model
+
+Array = np.ndarray
+
+
+def lacks(settings: dict[str, Any]) -> list[str]:
+    """The names among `settings` that CollapsedGibbs does not know."""
+    known = {field.name for field in fields(CollapsedGibbs)}
+    return sorted(set(settings) - known)
+
+
+@dataclass(frozen=True, eq=False)
+class FromTruth(CollapsedGibbs):
+    """The same sampler, started at what made the data; hyperparameters are learned from there."""
+
+    truth: Any = None  # a QualitySet
+
+    def init(
+        self, rng: np.random.Generator, model: Model, data: Any, n_rows: int, tick: Callable[[], None] | None = None
+    ) -> CollapsedState:
+        truth = self.truth
+        prior = model.prior.resample(rng, model.prior.draw(rng), truth.Z)
+        observation = model.observation.draw(rng, truth.X.shape[1])
+        observation = observation.replace(noise_var=truth.noise_var, feature_var=float(np.mean(truth.features**2)))
+        return self.at(prior, observation, data, truth.Z, truth.X)
+
+
+def n_common(Z: Array) -> int:
+    """Features that at least 1 % of the rows have, and at least two rows."""
+    return int((Z.sum(axis=0, dtype=np.int64) >= max(2.0, 0.01 * len(Z))).sum())
+
+
+def common_counts(posterior: Any) -> Array:
+    """`n_common` of every draw, (chain, draw)."""
+    shape = posterior.n_chains, posterior.n_draws
+    return np.array([n_common(posterior.Z(*divmod(i, shape[1]))) for i in range(shape[0] * shape[1])]).reshape(shape)
+
+
+def most_frequent(values: Array) -> int:
+    found, counts = np.unique(values, return_counts=True)
+    return int(found[np.argmax(counts)])
+
+
+def effective_size(values: Array) -> float | None:
+    """Effective number of independent draws in a (chain, draw) array; None if it never varies or is too short."""
+    from arviz_stats.base import array_stats
+
+    values = np.asarray(values, dtype=float)
+    if np.ptp(values) == 0 or values.shape[1] < 4:
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):  # half a chain may be constant
+        ess = float(array_stats.ess(values, chain_axis=0, draw_axis=1, method="mean"))
+    return ess if np.isfinite(ess) else None
+
+
+def mean_error(values: Array) -> float:
+    """Monte Carlo standard error of the mean of one chain."""
+    ess = effective_size(values[None, :])
+    return 0.0 if ess is None else float(values.std(ddof=1) / np.sqrt(max(ess, 1.0)))
