@@ -36,6 +36,10 @@ def pick_columns(K, n_columns, rng):
     return np.array(left[:n_columns], dtype=np.int64)
 
 
+def take_columns(Z, first, last):
+    return Z[:, first:last].copy()
+
+
 def refresh_columns(X, Z, first, K, gram, cross):
     dense = Z[:, :K].astype(float)
     gram[first:K, :K] = dense[:, first:].T @ dense

@@ -58,6 +58,15 @@ def _pick_columns(K, n_columns, rng):
     return columns[:n_columns].copy()
 
 
+def _take_columns(Z, first, last):
+    """A copy of these columns."""
+    bits = np.empty((Z.shape[0], last - first), np.uint8)
+    for n in range(Z.shape[0]):
+        for k in range(first, last):
+            bits[n, k - first] = Z[n, k]
+    return bits
+
+
 def _refresh_columns(X, Z, first, K, gram, cross):
     """gram = Z'Z and cross = Z'X anew for the columns from `first` to K. Cost O(N (K + D)) per column."""
     n_rows, n_dims = X.shape
@@ -182,11 +191,13 @@ def _residual(X, Z, K, gram, cross, noise_var, feature_var):
     for k in range(K):
         M[k, k] += noise_var / feature_var
     mu = np.dot(np.linalg.inv(M), cross[:K])
-    dense = np.empty((X.shape[0], K))
+    R = X.copy()
     for n in range(X.shape[0]):
         for k in range(K):
-            dense[n, k] = Z[n, k]
-    return X - np.dot(dense, mu)
+            if Z[n, k]:
+                for d in range(X.shape[1]):
+                    R[n, d] -= mu[k, d]
+    return R
 
 
 def _new_column(R, noise_var, ridge, rng, z):
@@ -213,7 +224,8 @@ def _new_column(R, noise_var, ridge, rng, z):
             break
         for n in range(n_rows):
             z[n] = 1 if t[n] > limit or (step == 0 and n == seed) else 0
-        a[:] = 0.0
+        for d in range(n_dims):
+            a[d] = 0.0
         for n in range(n_rows):
             if z[n]:
                 for d in range(n_dims):
@@ -257,15 +269,15 @@ def _propose_rebirth(X, Z, K, gram, cross, column_weight, noise_var, feature_var
     before = log_target(gram, cross, K, column_weight, noise_var, feature_var)
     move_to_end(old_columns, K, Z, gram, cross)
     first = K - n_old
-    old = Z[:, first:K].copy()
+    old = take_columns(Z, first, K)
     R = residual(X, Z, first, gram, cross, noise_var, feature_var)
     log_forward = 0.0
     log_backward = 0.0
-    new = np.zeros((n_rows, n_new), np.uint8)
+    new = take_columns(Z, first, first)
     if n_new > 0:
         log_q = launch_columns(X, Z, first, first + n_new, gram, cross, R, noise_var, feature_var, rng)
         log_forward = draw_patterns(log_q, rng, Z, first)
-        new[:] = Z[:, first : first + n_new]
+        new = take_columns(Z, first, first + n_new)
         if n_old == n_new:
             log_backward = score_patterns(log_q, old)
     if n_old > 0 and n_old != n_new:
@@ -290,12 +302,12 @@ def _propose_recoding(X, Z, K, gram, cross, column_weight, noise_var, feature_va
     before = log_target(gram, cross, K, column_weight, noise_var, feature_var)
     move_to_end(pair, K, Z, gram, cross)
     first = K - 2
-    old = Z[:, first:K].copy()
+    old = take_columns(Z, first, K)
     recode(table, Z, first)
     refresh_columns(X, Z, first, K, gram, cross)
     log_q = pattern_log_probs(X, Z, first, K, gram, cross, noise_var, feature_var)
     log_forward = draw_patterns(log_q, rng, Z, first)
-    new = Z[:, first:K].copy()
+    new = take_columns(Z, first, K)
     recode(table, Z, first)
     refresh_columns(X, Z, first, K, gram, cross)
     log_q = pattern_log_probs(X, Z, first, K, gram, cross, noise_var, feature_var)
@@ -327,6 +339,7 @@ def _recode(table, Z, first):
 swap_columns = jit(_swap_columns)
 move_to_end = jit(_move_to_end)
 pick_columns = jit(_pick_columns)
+take_columns = jit(_take_columns)
 refresh_columns = jit(_refresh_columns)
 log_target = jit(_log_target)
 pattern_log_probs = jit(_pattern_log_probs)
