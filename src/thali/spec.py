@@ -121,6 +121,13 @@ class Spec:
             flat[name] = part.replace(**inner_changes)
         return dataclasses.replace(self, **flat)
 
+    def updated(self, **values: Any) -> Self:
+        """As `replace`, for values that were drawn and need no check: a chain does this several times a step."""
+        copy = object.__new__(type(self))
+        for f in dataclasses.fields(self):
+            object.__setattr__(copy, f.name, values.get(f.name, getattr(self, f.name)))
+        return copy
+
     @cached_property
     def learned(self) -> dict[str, Any]:
         """The hyperparameters that are distributions, by name."""

@@ -41,7 +41,7 @@ def _slice_variances(rng: np.random.Generator, spec: Any, current: Any, data: Ga
             return density if offset is None else density + offset.log_prob(current.offset, value)
 
         noise = slice_sample_positive(noise_density, noise, rng)
-        current = current.replace(noise_var=noise)
+        current = current.updated(noise_var=noise)
     if is_distribution(spec.feature_var):
         if len(parts.lam) == 0:
             feature = spec.feature_var.sample(rng)
@@ -53,7 +53,7 @@ def _slice_variances(rng: np.random.Generator, spec: Any, current: Any, data: Ga
                 return spec.feature_var.log_prob(value) + parts.log_likelihood(noise, value)
 
             feature = slice_sample_positive(feature_density, feature, rng)
-        current = current.replace(feature_var=feature)
+        current = current.updated(feature_var=feature)
     return current
 
 
@@ -88,10 +88,10 @@ def _regress(rng: np.random.Generator, spec: Any, current: Any, data: GaussianDa
         values = draw_truncated_inverse_gamma(
             rng, a + 0.5 * data.n_rows, a * level + 0.5 * residual, spec.floor(data.n_dims)
         )
-        current = current.replace(noise_var=values)
+        current = current.updated(noise_var=values)
     if learn_offset:
         # eq: own.offset
         sd = np.sqrt(current.noise_var)
         draw = np.linalg.solve(L.T, v + rng.standard_normal(v.shape) * sd)
-        current = current.replace(offset=centre + draw[0])
+        current = current.updated(offset=centre + draw[0])
     return current

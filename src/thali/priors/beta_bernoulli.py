@@ -63,6 +63,6 @@ class BetaBernoulli(ScalarHypers):
         def log_density(mass: float) -> float:
             if not 0 < mass < math.inf:
                 return -math.inf
-            return prior.log_prob(mass) + current.replace(mass=mass)._log_prob_counts(counts, len(Z))
+            return prior.log_prob(mass) + current.updated(mass=mass)._log_prob_counts(counts, len(Z))
 
-        return current.replace(mass=slice_sample_positive(log_density, current.mass, rng))
+        return current.updated(mass=slice_sample_positive(log_density, current.mass, rng))

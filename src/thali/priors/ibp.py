@@ -107,7 +107,7 @@ class IBP(ScalarHypers):
             else:
                 start = getattr(current, name)
                 value = slice_sample_positive(_target(current, name, prior, counts, n_rows), start, rng)
-            current = current.replace(**{name: float(value)})
+            current = current.updated(**{name: float(value)})
         return current
 
 
@@ -115,7 +115,7 @@ def _target(current: IBP, name: str, prior: Any, counts: Array, n_rows: int) -> 
     def log_density(value: float) -> float:
         if not 0 < value < math.inf:
             return -math.inf
-        return prior.log_prob(value) + current.replace(**{name: value})._log_prob_counts(counts, n_rows)
+        return prior.log_prob(value) + current.updated(**{name: value})._log_prob_counts(counts, n_rows)
 
     return log_density
 
