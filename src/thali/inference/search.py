@@ -23,6 +23,7 @@ _SETTLING = 12  # rounds with learned hyperparameters
 _HEAT, _COOLING = 16.0, 150  # noise variance at the start of annealing, sweeps until it is 1
 _ROUNDS = 4  # of search, with the hyperparameters learned in between
 _SMALL, _MOST_EFFORT = 20_000, 8  # cells below which the search takes its time (sweeps are cheap there), how much
+_TINY = 200  # cells in which there is little to find
 _PATIENCE = 25  # failures in a row, for up to 8 features; more for more
 _LONGEST = 5  # times the budget, however much progress there is
 _STALE = 25  # trials after which the score to beat is measured anew, since a lucky one would block all others
@@ -58,7 +59,7 @@ def find_start(
         if kind == "annealed" or cooled.score(12) > walk.score(12):
             walk = cooled
     if kind == "search" and budget > 0:
-        effort = min(max(_SMALL // matrix.size, 1), _MOST_EFFORT)
+        effort = max(1, min(_SMALL // matrix.size, matrix.size // _TINY, _MOST_EFFORT))
         for _ in range(_ROUNDS):
             soft_search(walk, effort * _PATIENCE, effort * budget // _ROUNDS)
             walk.settle(8, learn=True)
