@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from thali.diagnostics import Diagnosis, diagnose, verdict
+from thali.diagnostics import Agreement, Diagnosis, agree, diagnose, verdict
 
 
 def one(values):
@@ -70,15 +70,86 @@ def test_integers_and_several_summaries(rng):
     assert all(d.good for d in found.values())
 
 
-def test_words(rng):
-    good = {"mass": Diagnosis(1.01, 400.0), "n_on": Diagnosis(1.0, 300.0)}
-    assert verdict(good).startswith("converged")
-    assert "1.01" in verdict(good)
-    assert "300" in verdict(good)
-    bad = verdict(good | {"n_features": Diagnosis(1.5, 20.0)})
-    assert bad.startswith("not converged")
-    for word in ("n_features", "1.50", "ESS 20", "What to do", "n_draws", "number of features"):
-        assert word in bad
-    assert "mass" not in bad
-    assert "number of features" not in verdict({"mass": Diagnosis(1.5, 20.0)})
-    assert "nan" in verdict({"mass": Diagnosis(math.nan, math.nan)})
+def test_the_free_energy_is_not_judged_twice(rng):
+    found = diagnose({"log_joint": rng.standard_normal((2, 50)), "free_energy": np.arange(100.0).reshape(2, 50)})
+    assert list(found) == ["log_joint"]
+
+
+# ---- whether the chains found the same
+
+
+def agreement(n_features, free_energy, error=0.0):
+    n = len(n_features)
+    values = np.broadcast_to(np.asarray(free_energy, dtype=float), n)
+    return Agreement(int(values.argmax()), np.array(n_features), values, np.broadcast_to(error, n))
+
+
+@pytest.mark.parametrize(
+    ("n_features", "free_energy", "error", "differing"),
+    [
+        ([4, 4, 4, 4], 0.0, 0.0, []),
+        ([4, 4, 4, 5], [0, 0, 0, -1], 0.0, [3]),
+        ([9, 8], [0, -1], 0.0, [1]),
+        ([10, 11, 12], [0, -1, -1], 0.0, [2]),
+        ([40, 44, 36, 35], [0, -1, -1, -1], 0.0, [3]),
+        ([4, 4, 4], [0, -19, -21], 0.0, [2]),
+        ([4, 4, 4], [0, -30, -40], 3.0, [2]),  # 20 + 3 * 3 * sqrt(2) = 32.7
+        ([5], 0.0, 0.0, []),
+    ],
+)
+def test_which_chains_differ(n_features, free_energy, error, differing):
+    assert agreement(n_features, free_energy, error).differing == differing
+
+
+def test_the_error_of_a_mean_is_that_of_so_many_independent_draws(rng):
+    """Of independent draws sd / sqrt(n); of draws that come in runs of 10 about sqrt(10) as much."""
+    values = np.vstack([rng.standard_normal(1000), np.repeat(rng.standard_normal(100), 10), np.zeros(1000)])
+    found = agree(np.array([1, 1, 1]), values)
+    np.testing.assert_allclose(found.free_energy, values.mean(axis=1))
+    assert found.best == values.mean(axis=1).argmax()
+    assert found.error[0] == pytest.approx(1 / np.sqrt(1000), rel=0.3)
+    assert found.error[1] == pytest.approx(1 / np.sqrt(100), rel=0.5)
+    assert found.error[2] == 0.0
+    assert agree(np.array([1]), np.array([[1.0, 2.0]])).error.tolist() == [0.0]  # too few to say
+
+
+# ---- in words
+
+
+GOOD = {"mass": Diagnosis(1.01, 400.0), "n_on": Diagnosis(1.0, 300.0)}
+SAME = agreement([4, 4, 4, 4], 0.0)
+
+
+def test_words_for_a_good_run():
+    text = verdict(GOOD, SAME)
+    assert text.startswith("converged (all 4 chains found 4 features; ")
+    assert "1.01" in text
+    assert "300" in text
+    assert "found 10 to 11 features" in verdict(GOOD, agreement([10, 11], 0.0))
+    assert "agreement between chains was not checked" in verdict(GOOD, agreement([4], 0.0))
+
+
+def test_words_for_bad_mixing():
+    text = verdict(GOOD | {"n_features": Diagnosis(1.5, 20.0)}, SAME)
+    assert text.startswith("not converged: n_features (R-hat 1.50, ESS 20). What to do: draw more (n_warmup, n_draws)")
+    assert "mass" not in text
+    assert "nan" in verdict({"mass": Diagnosis(math.nan, math.nan)}, SAME)
+    alone = verdict({"mass": Diagnosis(1.5, 20.0)}, agreement([4], 0.0))
+    assert "agreement between chains was not checked" in alone
+    assert "n_chains" in alone
+
+
+def test_words_for_chains_that_differ():
+    text = verdict(GOOD, agreement([4, 4, 4, 5], [0, -1, -2, -130]))
+    assert "chain 3 found 5 features where the others found 4, and its free energy is 130 nats lower" in text
+    for remedy in ("n_warmup", "n_chains", "noise_floor"):
+        assert remedy in text
+    text = verdict(GOOD, agreement([4, 3, 4, 5], [0, -1, -2, -130]))
+    assert "chain 1 found 3 features where chain 0 found 4, and its free energy is 1 nats lower" in text
+    text = verdict(GOOD, agreement([5, 4], [-70, 0]))
+    assert "chain 0 found 5 features where chain 1 found 4, and its free energy is 70 nats lower" in text
+    text = verdict(GOOD, agreement([4, 4], [0, -50]))
+    assert "chain 1 found as many features as chain 0 (4), but its free energy is 50 nats lower" in text
+    text = verdict(GOOD, agreement([1, 2, 3, 4, 5, 6], [0, -1, -1, -1, -1, -1]))
+    assert "2 more chains differ from chain 0" in text
+    assert "chain 4 found" not in text

@@ -1,15 +1,18 @@
 """Posterior draws: what was sampled, label-invariant summaries of it, and the encoding of new rows.
 
 Features have no order, so only quantities that do not depend on their labels are averaged over draws. One draw, the
-representative, serves as the codebook in which new rows are encoded.
+representative, shows the features that persist, and new rows are encoded by them.
 """
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import expit
 
+from thali.consensus import Consensus, evenly, find_consensus
 from thali.model import Model
 from thali.ragged import Ragged
 
@@ -23,16 +26,30 @@ class Draw(NamedTuple):
 
     z: Array
     log_joint: float
+    free_energy: float  # log_joint + the entropy of the bits given the rest: scores the mode, not the point
     prior: Any  # concrete
     observation: Any  # concrete
     codebook: dict[str, Array]
+
+
+class Predictor(NamedTuple):
+    """How one draw sees a new row: bits by `log_odds`, and Poisson(`rate`) features that it does not know."""
+
+    observation: Any  # concrete
+    codebook: dict[str, Array]
+    log_odds: Array
+    rate: float
+
+    def encode(self, X: Array, rate: float | None = None) -> tuple[Array, Array]:
+        """(presence, log predictive density) of each row of X on its own."""
+        return self.observation.encode(X, self.codebook, self.log_odds, self.rate if rate is None else rate)
 
 
 class Draws:
     """Draws of several chains, all of the same length.
 
     `draws` maps names to (chain, draw) arrays of label-invariant quantities: `n_features` (in use by some row), `n_on`
-    (ones in Z), `log_joint`, and each learned hyperparameter (the mean over dims where there is one per dim).
+    (ones in Z), `log_joint`, `free_energy`, and each learned hyperparameter (its mean over dims if each has its own).
     """
 
     def __init__(
@@ -55,6 +72,7 @@ class Draws:
             "n_features": _stack([int(d.z.any(axis=0).sum()) for d in flat], shape),
             "n_on": _stack([int(d.z.sum()) for d in flat], shape),
             "log_joint": _stack([d.log_joint for d in flat], shape),
+            "free_energy": _stack([d.free_energy for d in flat], shape),
         }
         for name, values in hyper.items():
             short = name.partition(".")[2]
@@ -71,6 +89,11 @@ class Draws:
         """Z of one draw, (n_rows, n_features) uint8; a finite prior's empty columns included."""
         return self.packed_z[self._index(chain, draw)]
 
+    def bits(self, chain: int, draw: int) -> Array:
+        """Z of one draw without empty columns: one column for each of its features."""
+        z = self.Z(chain, draw)
+        return z if z.shape[1] == self.draws["n_features"][chain, draw] else z[:, z.any(axis=0)]
+
     def features(self, chain: int, draw: int) -> Array:
         """Posterior mean of the features in use given Z of that draw, (n_features, n_dims)."""
         return self.codebook(chain, draw)["features"]
@@ -84,8 +107,34 @@ class Draws:
         for part in ("prior", "observation"):
             spec = getattr(self.model, part)
             values = {name: self.hyper[f"{part}.{name}"][chain, draw] for name in spec.learned}
-            parts[part] = spec.replace(**{n: v if np.ndim(v) else float(v) for n, v in values.items()})
+            values = {name: value if np.ndim(value) else float(value) for name, value in values.items()}
+            parts[part] = spec.replace(**values) if values else spec
         return Model(**parts)
+
+    def predictor(self, chain: int, draw: int, columns: Array | None = None) -> "Predictor":
+        """How one draw sees a new row; of its features only `columns`, the others then count as unknown.
+
+        Unknown features, a finite prior's unused columns among them, are few and rare: as good as Poisson.
+        """
+        model, codebook = self.concrete(chain, draw), self.codebook(chain, draw)
+        log_odds = model.prior.log_odds(self.n_rows + 1)
+        counts = codebook["counts"]
+        columns = np.arange(len(counts)) if columns is None else columns
+        unknown = expit(log_odds[np.delete(counts, columns)]).sum()
+        n_empty = self.packed_z.shapes[self._index(chain, draw), 1] - len(counts)
+        if n_empty:
+            unknown += n_empty * expit(log_odds[0])
+        codebook = {
+            "features": codebook["features"][columns],
+            "gram_inv": codebook["gram_inv"][np.ix_(columns, columns)],
+            "counts": counts[columns],
+        }
+        rate = model.prior.new_rate(self.n_rows + 1) + float(unknown)
+        return Predictor(model.observation, codebook, log_odds[counts[columns]], rate)
+
+    def spaced(self, limit: int) -> list[tuple[int, int]]:
+        """(chain, draw) of at most `limit` draws, evenly spaced over all chains."""
+        return [divmod(int(i), self.n_draws) for i in evenly(self.n_chains * self.n_draws, limit)]
 
     @property
     def n_rows(self) -> int:
@@ -99,33 +148,31 @@ class Draws:
         values, counts = np.unique(self.draws["n_features"], return_counts=True)
         return {int(k): float(c / counts.sum()) for k, c in zip(values, counts, strict=True)}
 
+    @cached_property
+    def consensus(self) -> Consensus:
+        """The features that persist, and the draw that shows them."""
+        return find_consensus(self)
+
     @property
     def representative(self) -> tuple[int, int]:
-        """(chain, draw): of the draws with the most probable K, the one with the highest log joint."""
-        k = self.draws["n_features"]
-        mode = max(self.k_posterior, key=lambda key: self.k_posterior[key])
-        best = np.where(k == mode, self.draws["log_joint"], -np.inf)
-        chain, draw = np.unravel_index(int(np.argmax(best)), best.shape)
-        return int(chain), int(draw)
+        """(chain, draw) of the consensus."""
+        return self.consensus.chain, self.consensus.draw
 
     # ---- new rows
 
-    def encode(self, X: Array, chain: int, draw: int) -> tuple[Array, Array]:
-        """(presence, log predictive density) of each row of X on its own, given one draw."""
-        model = self.concrete(chain, draw)
-        codebook = self.codebook(chain, draw)
-        log_odds = model.prior.log_odds(self.n_rows + 1)
-        n_empty = self.packed_z.shapes[self._index(chain, draw), 1] - len(codebook["counts"])
-        rate = model.prior.new_rate(self.n_rows + 1)
-        if n_empty:  # a finite prior's unused columns: few and rare, as good as Poisson
-            rate += float(n_empty) / (1.0 + math.exp(-log_odds[0]))
-        return model.observation.encode(X, codebook, log_odds[codebook["counts"]], rate)
+    @cached_property
+    def encoder(self) -> "Predictor":
+        """The persistent features, as the representative draw has them."""
+        return self.predictor(*self.representative, self.consensus.columns)
+
+    def pooled(self) -> list["Predictor"]:
+        """The draws over which predictions of new rows are averaged."""
+        return [self.predictor(chain, draw) for chain, draw in self.spaced(_POOLED)]
 
     def log_density(self, X: Array) -> Array:
-        """log p(x_n | data) of new rows: the mean density over evenly spaced draws of all chains."""
-        flat = np.unique(np.linspace(0, self.n_chains * self.n_draws - 1, _POOLED).round().astype(int))
-        parts = np.stack([self.encode(X, *divmod(int(i), self.n_draws))[1] for i in flat])
-        return np.logaddexp.reduce(parts, axis=0) - math.log(len(flat))
+        """log p(x_n | data) of new rows: the mean density over draws of all chains."""
+        parts = np.stack([predictor.encode(X)[1] for predictor in self.pooled()])
+        return np.logaddexp.reduce(parts, axis=0) - math.log(len(parts))
 
 
 def _stack(values: Sequence[Any], shape: tuple[int, int]) -> Array:

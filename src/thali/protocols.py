@@ -131,6 +131,15 @@ class CollapsedRows(Observation, Protocol):
     def encode(self, X: Array, codebook: dict[str, Array], log_odds: Array, new_rate: float) -> tuple[Array, Array]:
         """(presence, log density) of new rows, each on its own."""
 
+    def features_var(self, codebook: dict[str, Array]) -> Array:
+        """Posterior variance of each feature's values, (n_features, n_dims)."""
+
+    def log_cells(self, X: Array, codes: Array, codebook: dict[str, Array]) -> Array:
+        """Log density of each cell of rows with these codes, features integrated out."""
+
+    def sample_rows(self, rng: Generator, codes: Array, codebook: dict[str, Array], n_unknown: Any) -> Array:
+        """A row for each row of codes, with `n_unknown` features from their prior beside the known ones."""
+
 
 @runtime_checkable
 class ColumnMoves(CollapsedRows, Protocol):

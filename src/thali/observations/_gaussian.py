@@ -54,9 +54,11 @@ def check_real(X: Any) -> Array:
             f"X must be finite (NaN means missing). Got infinity in row {n}, dim {d}. "
             "Replace infinities by NaN or by a number."
         )
-    if np.nanmax(np.abs(X), initial=0.0) > 1e150:
+    largest = np.nanmax(np.abs(X), initial=0.0)
+    if largest > 1e150 or 0 < largest < 1e-140:
         raise InvalidDataError(
-            f"X must hold numbers whose squares can be summed. Got {np.nanmax(np.abs(X)):.3g}. Divide X by a constant."
+            f"X must hold numbers whose squares can be summed. Got {largest:.3g} as the largest: "
+            f"{'divide' if largest > 1 else 'multiply'} X by a constant."
         )
     observed = ~np.isnan(X)
     for axis, kind in ((0, "dim"), (1, "row")):

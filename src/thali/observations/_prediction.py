@@ -15,7 +15,7 @@ class GaussianPrediction:
 
     noise_var: Any
     feature_var: Any
-    per_dim: bool
+    per_dim: Any
     reconstruct: Any
 
     def features_var(self, codebook: dict[str, Array]) -> Array:

@@ -112,7 +112,8 @@ class LinearGaussian(ColumnProposals, GaussianPrediction, Spec):
         A dim with less than 1 % of the mean variance counts as one with 1 %: rare features would else explain every
         cell of a nearly constant dim.
         """
-        unit = float(np.mean(var)) or 1.0
+        unit = float(np.mean(var))
+        unit = unit if unit > 1e-280 else 1.0  # as good as constant; smaller numbers lose their digits
         feature = self.feature_var
         if feature is None:
             feature = LogNormal(0.0, 9.0) if self.per_dim else InverseGamma(2.0, 1.0, relative=True)

@@ -110,6 +110,7 @@ def check_observation(observation: Any, rng: np.random.Generator, *, n_dims: int
         _check_evidence(observation, X, Z)
         _check_purity(observation, X, Z, rng)
         _check_encoding(observation, X, Z)
+        _check_prediction(observation, X, Z, rng, n_draws)
 
 
 def _check_marginal(observation: Any, X: Array, Z: Array, rng: np.random.Generator, n_draws: int) -> None:
@@ -164,6 +165,25 @@ def _check_encoding(observation: Any, X: Array, Z: Array) -> None:
         wanted = sum(math.exp(w - total) * np.array(bits) for bits, w in weights.items())
         assert np.allclose(got, wanted, atol=1e-8), f"encode: presence {got}, enumeration {wanted}"
         assert abs(density - total) < 1e-8 * (1 + abs(total)), f"encode: log density {density}, enumeration {total}"
+
+
+def _check_prediction(observation: Any, X: Array, Z: Array, rng: np.random.Generator, n_draws: int) -> None:
+    """log_cells is the ratio of log_marginal with one more row; sample_rows has its (normal) mean and variance."""
+    data = observation.prepare(X)
+    codebook = observation.codebook(data, observation.place(data, Z, X))
+    codes = np.array([[1, 0], [1, 1]], dtype=np.uint8)
+    rows = X[:2] + 0.3
+    got = observation.log_cells(rows, codes, codebook).sum(axis=1)
+    for row, bits, density in zip(rows, codes, got, strict=True):
+        wanted = observation.log_marginal(np.vstack([X, row]), np.vstack([Z, bits])) - observation.log_marginal(X, Z)
+        assert abs(density - wanted) < 1e-8 * (1 + abs(wanted)), f"log_cells: {density}, log_marginal says {wanted}"
+    many = observation.sample_rows(rng, np.repeat(codes[:1], n_draws, axis=0), codebook, 0)
+    centre = observation.reconstruct(codes[:1], codebook["features"])[0]
+    peak = observation.log_cells(centre[None], codes[:1], codebook)[0]  # of a normal density: -log(2 pi var)/2
+    moments = np.hstack([many, (many - centre) ** 2])
+    z = z_scores(moments, np.concatenate([centre, np.exp(-2 * peak) / (2 * math.pi)]))
+    assert np.abs(z).max() <= z_limit(z.size), f"sample_rows: mean or variance off by z = {np.abs(z).max():.1f}"
+    assert observation.features_var(codebook).shape == codebook["features"].shape
 
 
 def check_inference(

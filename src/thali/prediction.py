@@ -1,0 +1,181 @@
+"""Predictions from posterior draws: missing cells, held-out cells, new rows.
+
+Rows that were fitted have bits of their own in every draw. Their missing cells were filled when the features of a draw
+were summed up; given the features the cell and its filling are independent draws of the same distribution, so the mean
+over draws of a cell's predictive, features integrated out, is exactly that of the cell (own.fitted-cells).
+
+Rows that were not fitted are encoded by several draws of all chains, each weighted by how well it predicts the observed
+cells.
+"""
+
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, softmax
+from threadpoolctl import threadpool_limits
+
+from thali.errors import InvalidDataError, InvalidParameterError
+from thali.posterior import Draws, Predictor
+from thali.rng import make_generator
+
+Array = np.ndarray
+Generator = np.random.Generator
+
+_DRAWS = 1000  # at most so many draws predict the cells of fitted rows
+_VALUES = 1000  # at least so many simulated values stand behind a quantile
+_BLOCK = 30_000_000  # simulated values held at a time
+
+_one_thread = threadpool_limits.wrap(limits=1, user_api="blas")  # many small products: threads would only wait
+
+
+# ---- missing cells
+
+
+@_one_thread
+def impute(posterior: Draws, X: Array, interval: float | None, *, fitted: bool) -> tuple[Array, Array, Array]:
+    """X with its missing cells at their posterior mean, and at either end of a central interval of their predictive.
+
+    For the ends, the bits of a new row are drawn independently by their probabilities, and it has one unknown feature
+    or none. So the correlation of its bits is left out there; the mean is exact.
+    """
+    if interval is not None and not 0 < interval < 1:
+        raise InvalidParameterError(f"interval must be None or lie between 0 and 1. Got {interval!r}.")
+    filled, lower, upper = X.copy(), X.copy(), X.copy()
+    ends = None if interval is None else (0.5 - 0.5 * interval, 0.5 + 0.5 * interval)
+    predict = _predict_fitted if fitted else _predict_new
+    missing = np.isnan(X)
+    rows = np.flatnonzero(missing.any(axis=1))
+    size = missing[rows].sum(axis=1) if fitted else np.full(len(rows), 3 * X.shape[1])  # whole rows, copied twice
+    block = np.cumsum(size) * (1 if ends is None else _VALUES) // _BLOCK
+    for b in np.unique(block):
+        some = rows[block == b]
+        row, dim = np.nonzero(missing[some])
+        cells = some[row], dim
+        filled[cells], values = predict(posterior, X, some, missing[some], simulated=ends is not None)
+        if ends is not None:
+            lower[cells], upper[cells] = np.quantile(values, ends, axis=0)
+    return filled, lower, upper
+
+
+def _predict_fitted(posterior: Draws, X: Array, rows: Array, missing: Array, *, simulated: bool) -> tuple[Array, Array]:
+    """Mean of the missing cells, and simulated values of them, (n_values, n_missing)."""
+    rng = make_generator(0)
+    total = np.zeros(np.count_nonzero(missing))
+    values = []
+    draws = posterior.spaced(_DRAWS)
+    for chain, draw in draws:
+        observation, codebook = posterior.concrete(chain, draw).observation, posterior.codebook(chain, draw)
+        z = posterior.bits(chain, draw)[rows]
+        total += observation.reconstruct(z, codebook["features"])[missing]
+        if simulated:
+            repeats = -(-_VALUES // len(draws))
+            values += [observation.sample_rows(rng, z, codebook, 0)[missing] for _ in range(repeats)]
+    return total / len(draws), np.array(values)
+
+
+def _predict_new(posterior: Draws, X: Array, rows: Array, missing: Array, *, simulated: bool) -> tuple[Array, Array]:
+    """As `_predict_fitted`. A draw gives so many of a row's values as its weight says."""
+    rng = make_generator(0)
+    X = X[rows]
+    predictors = posterior.pooled()
+    encoded = [predictor.encode(X) for predictor in predictors]
+    weights = softmax([log_density for _, log_density in encoded], axis=0)
+    mean = np.zeros(X.shape)
+    counts = np.diff(np.rint(_VALUES * np.cumsum(weights, axis=0)).astype(int), axis=0, prepend=0)
+    owners, values = [], []
+    for predictor, (presence, log_density), weight, count in zip(predictors, encoded, weights, counts, strict=True):
+        observation, codebook = predictor.observation, predictor.codebook
+        mean += weight[:, None] * observation.reconstruct(presence, codebook["features"])
+        if simulated:
+            owner = np.repeat(np.arange(len(X)), count)
+            z = rng.random((len(owner), presence.shape[1])) < presence[owner]
+            n_unknown = rng.random(len(owner)) > np.exp(_log_known(predictor, X) - log_density)[owner]
+            owners.append(owner)
+            values.append(observation.sample_rows(rng, z, codebook, n_unknown))
+    if not simulated:
+        return mean[missing], mean[missing]
+    in_order = np.concatenate(values)[np.argsort(np.concatenate(owners), kind="stable")]
+    return mean[missing], in_order.reshape(len(X), _VALUES, -1).swapaxes(0, 1)[:, missing]
+
+
+# ---- held-out cells
+
+
+def check_mask(X: Array, mask: Any) -> Array:
+    """A boolean matrix as large as X, True at cells whose values X holds."""
+    mask = np.asarray(mask)
+    if mask.dtype != bool or mask.shape != X.shape or not mask.any():
+        raise InvalidDataError(
+            f"mask must be True where a cell of X is held out, with the shape {X.shape} of X. "
+            f"Got an array of dtype {mask.dtype} and shape {mask.shape} with {np.count_nonzero(mask)} such cells."
+        )
+    if np.isnan(X[mask]).any():
+        raise InvalidDataError("The masked cells of X must hold their true values. Got NaN in some of them.")
+    return mask
+
+
+@_one_thread
+def heldout(posterior: Draws, X: Array, mask: Array, by: str, *, fitted: bool) -> float:
+    """Mean log predictive density of the masked cells given the others, per cell.
+
+    By "row", the masked cells of a row are predicted together; by "cell", each on its own.
+    """
+    if by not in ("row", "cell"):
+        raise InvalidParameterError(f'by must be "row" or "cell". Got {by!r}.')
+    by_cell = by == "cell"
+    rows = np.flatnonzero(mask.any(axis=1))
+    X, mask = X[rows], mask[rows]
+    row, dim = np.nonzero(mask)
+    if fitted:
+        group = np.arange(len(row)) if by_cell else row
+        total = np.full(group[-1] + 1, -np.inf)
+        draws = posterior.spaced(_DRAWS)
+        for chain, draw in draws:
+            observation, codebook = posterior.concrete(chain, draw).observation, posterior.codebook(chain, draw)
+            # eq: own.fitted-cells
+            log_cells = observation.log_cells(X, posterior.bits(chain, draw)[rows], codebook)[mask]
+            total = np.logaddexp(total, np.bincount(group, log_cells))
+        total -= np.log(len(draws))
+    else:
+        given = np.where(mask, np.nan, X)
+        before = posterior.log_density(given)
+        if by_cell:  # a row for each cell, with that cell beside the given ones
+            given, before = given[row], before[row]
+            given[np.arange(len(row)), dim] = X[row, dim]
+        total = posterior.log_density(given if by_cell else X) - before
+    return float(total.sum() / len(row))
+
+
+# ---- new rows
+
+
+@_one_thread
+def sample(posterior: Draws, n: int, rng: Generator) -> Array:
+    """n rows, each as a draw of its own choice sees the next row."""
+    if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
+        raise InvalidParameterError(f"n must be a positive integer. Got {n!r}.")
+    chosen = rng.integers(posterior.n_chains * posterior.n_draws, size=n)
+    n_dims = posterior.features(0, 0).shape[1]
+    X = np.zeros((n, n_dims))
+    for i in np.unique(chosen):
+        rows = np.flatnonzero(chosen == i)
+        predictor = posterior.predictor(*divmod(int(i), posterior.n_draws))
+        z = rng.random((len(rows), len(predictor.log_odds))) < expit(predictor.log_odds)
+        n_unknown = rng.poisson(predictor.rate, len(rows))
+        X[rows] = predictor.observation.sample_rows(rng, z, predictor.codebook, n_unknown)
+    return X
+
+
+@_one_thread
+def novelty(posterior: Draws, X: Array) -> Array:
+    """P(a row has a feature that no fitted row has | its observed cells)."""
+    predictors = posterior.pooled()
+    known = np.logaddexp.reduce([_log_known(predictor, X) for predictor in predictors], axis=0)
+    either = np.logaddexp.reduce([predictor.encode(X)[1] for predictor in predictors], axis=0)
+    return np.clip(-np.expm1(known - either), 0.0, 1.0)
+
+
+def _log_known(predictor: Predictor, X: Array) -> Array:
+    """log p(x_n, and it has no unknown feature)."""
+    # eq: own.novelty
+    return predictor.encode(X, rate=0.0)[1] - predictor.rate
