@@ -5,8 +5,8 @@ import io
 import json
 import os
 import pickle
-import tempfile
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -187,7 +187,7 @@ def test_folder_that_refuses(tmp_path, arrays, monkeypatch):
     def refuse(*args, **kwargs):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(InvalidFileError, match="Permission denied"):
         files.write(tmp_path / "run.thali", META, arrays)
 

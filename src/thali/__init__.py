@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from thali import datasets, testing
+    from thali.counting import HowMany, how_many
     from thali.distributions import Beta, Gamma, InverseGamma, LogNormal, NormalOffset, PerDim
     from thali.errors import IncompatibleModelError, InvalidDataError, InvalidFileError, InvalidParameterError
-    from thali.estimator import LatentFeatures, load
+    from thali.estimator import LatentFeatures, load, resume
     from thali.inference import CollapsedGibbs
     from thali.observations import LinearGaussian
     from thali.priors import IBP, BetaBernoulli
 
 _HOME = {
-    "LatentFeatures": "estimator", "load": "estimator",
+    "LatentFeatures": "estimator", "load": "estimator", "resume": "estimator",
+    "how_many": "counting", "HowMany": "counting",
     "IBP": "priors", "BetaBernoulli": "priors",
     "LinearGaussian": "observations",
     "CollapsedGibbs": "inference",
@@ -28,7 +30,8 @@ _HOME = {
 _MODULES = ("datasets", "testing")
 
 __all__ = [
-    "LatentFeatures", "load",
+    "LatentFeatures", "load", "resume",
+    "how_many", "HowMany",
     "IBP", "BetaBernoulli",
     "LinearGaussian",
     "CollapsedGibbs",

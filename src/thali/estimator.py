@@ -3,6 +3,7 @@
 import hashlib
 import os
 import warnings
+from contextlib import nullcontext
 from typing import Any, Self
 
 import numpy as np
@@ -10,20 +11,21 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from thali import saving
+from thali import prediction, saving
 from thali.auto import Choice, choose
-from thali.diagnostics import Diagnosis, diagnose, verdict
-from thali.errors import InvalidDataError, InvalidDataTypeError, InvalidParameterError
-from thali.files import damaged
+from thali.checkpoint import Checkpoint, remove
+from thali.diagnostics import Diagnosis, agree, diagnose, verdict
+from thali.errors import InvalidDataError, InvalidDataTypeError, InvalidFileError, InvalidParameterError
+from thali.files import blamed
 from thali.model import Model
 from thali.observations import LinearGaussian
 from thali.posterior import Draws
 from thali.priors import IBP
 from thali.progress import Progress
 from thali.protocols import Observation, Prior
-from thali.rng import make_generator
-from thali.run import run_chains
-from thali.spec import Spec
+from thali.rng import make_generator, spawn
+from thali.run import Chain, resolve_n_jobs, run_chains
+from thali.spec import Spec, positive
 
 Array = np.ndarray
 
@@ -40,14 +42,21 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     n_jobs : threads; None or -1 for as many as there are cores. The result does not depend on it.
     random_state : an integer makes the run reproducible bit for bit.
     verbose : True shows progress, False never; None shows it on a terminal.
+    max_time : seconds after which the sampling ends, though not before each chain has a draw.
+    target_ess : the sampling ends as soon as every label-free summary has this effective sample size and the chains
+        agree. Where that is depends on the draws alone, not on the clock.
+    checkpoint : a folder in which a run is kept every few seconds. After a crash, Ctrl-C or `max_time`,
+        `thali.resume(folder, X)` goes on to the same bits. `save` removes it once the run is finished.
 
     Attributes
     ----------
-    n_components_ : most probable number of features; `k_posterior_` is {K: probability}.
-    components_ : (n_components_, n_dims) features of the representative draw.
+    n_components_ : number of features that persist, most frequent first. Others come and go: `k_posterior_` is
+        {K: probability} of the number in use at a time, those included.
+    components_ : (n_components_, n_dims) their posterior means. stability_ : the share of all draws that have each.
     posterior_ : all draws. history_ : traces, warm-up included. inference_ : what was used, and why.
     converged_ : whether all chains agree; `check()` says it in words. diagnostics_ : R-hat and ESS by summary.
-    interrupted_ : whether Ctrl-C ended the sampling early; what was drawn until then is kept.
+    stopped_by_ : None if all draws were made, else "interrupt", "max_time" or "target_ess".
+    interrupted_ : whether Ctrl-C or SIGTERM ended the sampling early; what was drawn until then is kept.
     """
 
     def __init__(
@@ -60,6 +69,9 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: bool | None = None,
+        max_time: float | None = None,
+        target_ess: float | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
     ) -> None:
         self.observation = observation
         self.prior = prior
@@ -68,26 +80,56 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+        self.max_time = max_time
+        self.target_ess = target_ess
+        self.checkpoint = checkpoint
 
     # ---- fitting
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Sample the posterior given X (n_rows, n_dims); NaN cells are missing. y is ignored."""
         model = self._model()
-        if not isinstance(self.n_chains, int | np.integer) or isinstance(self.n_chains, bool) or self.n_chains < 1:
-            raise InvalidParameterError(f"n_chains must be a positive integer. Got {self.n_chains!r}.")
+        self._check_settings()
         X = model.observation.check_data(self._validated(X, reset=True))
         choice = choose(self.inference, model.prior, model.observation, *X.shape)
-        rng = make_generator(self.random_state)
-        inference = choice.inference
-        n_steps = inference.n_warmup + inference.n_draws * inference.thin
-        with Progress(self.n_chains, n_steps, self.verbose) as progress:
-            result = run_chains(rng, inference, model, X, n_chains=self.n_chains, n_jobs=self.n_jobs, on_step=progress)
-        self.interrupted_ = result.interrupted
-        if result.interrupted:
+        model = Model(model.prior, model.observation.adapt(X))
+        streams = spawn(make_generator(self.random_state), self.n_chains)
+        chains = [Chain(number, stream) for number, stream in enumerate(streams)]
+        about = self._about(model, choice, fingerprint(X))
+        run = None if self.checkpoint is None else Checkpoint.create(self.checkpoint, about, len(X), chains)
+        return self._sample(X, about, chains, run)
+
+    def _check_settings(self) -> None:
+        if not isinstance(self.n_chains, int | np.integer) or isinstance(self.n_chains, bool) or self.n_chains < 1:
+            raise InvalidParameterError(f"n_chains must be a positive integer. Got {self.n_chains!r}.")
+        for name in ("max_time", "target_ess"):
+            value = getattr(self, name)
+            if value is not None and not positive.contains(value):
+                raise InvalidParameterError(f"{name} must be None or a positive number. Got {value!r}.")
+        if not isinstance(self.checkpoint, str | os.PathLike | None):
+            raise InvalidParameterError(f"checkpoint must be None or the path of a folder. Got {self.checkpoint!r}.")
+        resolve_n_jobs(self.n_jobs, self.n_chains)
+
+    def _about(self, model: Model, choice: Choice, data_fingerprint: str) -> saving.About:
+        names = [str(name) for name in getattr(self, "feature_names_in_", [])]
+        return saving.About(self.get_params(deep=False), model, choice, data_fingerprint, self.n_features_in_, names)
+
+    def _sample(self, X: Array, about: saving.About, chains: list[Chain], run: Checkpoint | None) -> Self:
+        """Run the chains to their end, from wherever they are."""
+        inference = about.choice.inference
+        with run.alone() if run else nullcontext(), Progress(chains, inference, self.verbose) as progress:
+            result = run_chains(
+                chains, inference, about.model, X,
+                n_jobs=self.n_jobs, max_time=self.max_time, target_ess=self.target_ess,
+                keep=run.keep if run else None, watch=(progress, run.complain) if run else (progress,),
+            )  # fmt: skip
+        self.stopped_by_ = result.stopped_by
+        self.interrupted_ = result.stopped_by == "interrupt"
+        if self.interrupted_:
             kept = f"{result.posterior.n_chains} of {self.n_chains} chains with {result.posterior.n_draws} draws each"
-            warnings.warn(f"Interrupted: kept {kept}, of {inference.n_draws}.", stacklevel=2)
-        self._adopt(result.posterior, result.history, choice, fingerprint(X))
+            warnings.warn(f"Interrupted: kept {kept}, of {inference.n_draws}.", stacklevel=3)
+        self._run_folder = run and run.folder
+        self._adopt(result.posterior, result.history, about.choice, about.data_fingerprint)
         return self
 
     def _model(self) -> Model:
@@ -114,22 +156,24 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.inference_ = choice
         self.data_fingerprint_ = data_fingerprint
         self.k_posterior_ = posterior.k_posterior
-        chain, draw = posterior.representative
-        self.components_ = posterior.features(chain, draw)
+        consensus = posterior.consensus
+        self.components_ = posterior.encoder.codebook["features"]
+        self.stability_ = consensus.stability
         self.n_components_ = len(self.components_)
         self._n_features_out = self.n_components_  # scikit-learn's mixin names the output columns by it
         self.diagnostics_: dict[str, Diagnosis] = diagnose(posterior.draws)
-        self.converged_ = all(d.good for d in self.diagnostics_.values())
+        self.agreement_ = agree(consensus.chain_features, posterior.draws["free_energy"])
+        self.converged_ = all(d.good for d in self.diagnostics_.values()) and not self.agreement_.differing
 
     def check(self) -> str:
         """Whether the run can be trusted, in words: what is wrong, and what to do."""
         check_is_fitted(self)
-        return verdict(self.diagnostics_)
+        return verdict(self.diagnostics_, self.agreement_)
 
     # ---- using a fit
 
     def presence(self, X: Any) -> Array:
-        """P(row has feature), (n_rows, n_components_): each row on its own, features of the representative draw."""
+        """P(row has feature), (n_rows, n_components_): each row on its own, whether it was fitted or not."""
         return self._encode(X)
 
     def transform(self, X: Any) -> Array:
@@ -138,7 +182,7 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def _encode(self, X: Any) -> Array:
         check_is_fitted(self)
-        presence, _ = self.posterior_.encode(self._validated(X, reset=False), *self.posterior_.representative)
+        presence, _ = self.posterior_.encoder.encode(self._validated(X, reset=False))
         return presence
 
     def inverse_transform(self, codes: Any) -> Array:
@@ -149,8 +193,19 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             raise InvalidDataError(
                 f"codes must have shape (n_rows, {self.n_components_}), as transform gives. Got {codes.shape}."
             )
-        observation = self.posterior_.concrete(*self.posterior_.representative).observation
-        return observation.reconstruct(codes, self.components_)
+        return self.posterior_.encoder.observation.reconstruct(codes, self.components_)
+
+    def impute(self, X: Any, interval: float | None = None) -> Any:
+        """X with its missing cells filled by their posterior mean; observed cells are untouched.
+
+        With interval=0.9 (filled, lower, upper): the ends of the central 90 % predictive interval of each missing cell,
+        noise included. The data that were fitted are recognised: their rows are then predicted by their own bits in up
+        to 1000 draws. Other rows are encoded from their observed cells.
+        """
+        check_is_fitted(self)
+        X = self._validated(X, reset=False)
+        found = prediction.impute(self.posterior_, X, interval, fitted=self._was_fitted(X))
+        return found[0] if interval is None else found
 
     def score_samples(self, X: Any) -> Array:
         """Log predictive density of the observed cells of each row, averaged over draws of all chains."""
@@ -161,13 +216,50 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Mean of `score_samples`."""
         return float(np.mean(self.score_samples(X)))
 
+    def heldout_score(self, X: Any, mask: Any, by: str = "row") -> float:
+        """Mean log predictive density of the masked cells of X given its other cells, per masked cell.
+
+        X holds the values behind the mask. If it was fitted with those cells missing, its rows are predicted by their
+        own bits in up to 1000 draws; else as new rows. by="row" predicts the masked cells of a row together, by="cell"
+        each on its own.
+        """
+        check_is_fitted(self)
+        X = self._validated(X, reset=False)
+        mask = prediction.check_mask(X, mask)
+        fitted = self._was_fitted(np.where(mask, np.nan, X))
+        return prediction.heldout(self.posterior_, X, mask, by, fitted=fitted)
+
+    def sample(self, n: int = 1, random_state: Any = None) -> Array:
+        """n new rows from the posterior predictive. random_state=None takes that of the estimator."""
+        check_is_fitted(self)
+        rng = make_generator(self.random_state if random_state is None else random_state)
+        return prediction.sample(self.posterior_, n, rng)
+
+    def novelty(self, X: Any) -> Array:
+        """P(row has at least one feature that no fitted row has | its observed cells), (n_rows,).
+
+        With a finite prior only its unused features can be new: where every draw uses all of them, it is 0.
+        """
+        check_is_fitted(self)
+        return prediction.novelty(self.posterior_, self._validated(X, reset=False))
+
+    def _was_fitted(self, X: Array) -> bool:
+        return fingerprint(X) == self.data_fingerprint_
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to a `.thali` file; `thali.load` brings it back with the same bits."""
         check_is_fitted(self)
-        names = [str(name) for name in getattr(self, "feature_names_in_", [])]
-        params = self.get_params(deep=False)
-        fit = (params, self.posterior_, self.history_, self.inference_, self.data_fingerprint_, self.n_features_in_)
-        saving.save(saving.SavedFit(*fit, names), path)
+        about = self._about(self.posterior_.model, self.inference_, self.data_fingerprint_)
+        folder = getattr(self, "_run_folder", None)
+        try:
+            saving.save(saving.SavedFit(about, self.posterior_, self.history_), path)
+        except InvalidFileError as error:
+            if folder is None:
+                raise
+            raise InvalidFileError(f"{error} Nothing is lost: the draws are in the checkpoint {folder}.") from error
+        if folder is not None and self.stopped_by_ in (None, "target_ess"):
+            remove(folder)
+            self._run_folder = None
 
     # ---- scikit-learn's conventions
 
@@ -199,18 +291,51 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
 def fingerprint(X: Array) -> str:
     """A digest that tells one data set from another."""
-    return hashlib.sha256(repr(X.shape).encode() + np.ascontiguousarray(X).tobytes()).hexdigest()
+    X = np.where(np.isnan(X), np.nan, X + 0.0)  # there is more than one NaN, and more than one zero
+    return hashlib.sha256(repr(X.shape).encode() + X.tobytes()).hexdigest()
 
 
 def load(path: str | os.PathLike[str]) -> LatentFeatures:
     """The fitted estimator in a `.thali` file. Nothing in the file is executed."""
     fit = saving.load(path)
-    try:
-        estimator = LatentFeatures(**fit.params)
-        estimator.n_features_in_ = fit.n_dims
-        if fit.dim_names:
-            estimator.feature_names_in_ = np.array(fit.dim_names, dtype=object)
-        estimator._adopt(fit.posterior, fit.history, fit.choice, fit.data_fingerprint)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise damaged(path, f"{type(error).__name__}: {error}") from error
+    with blamed(path):
+        estimator = _named(LatentFeatures(**fit.about.params), fit.about)
+        estimator._adopt(fit.posterior, fit.history, fit.about.choice, fit.about.data_fingerprint)
+    return estimator
+
+
+def resume(checkpoint: str | os.PathLike[str], X: Any, **settings: Any) -> LatentFeatures:
+    """Go on with the run in a checkpoint folder, with the same X, to the bits that it would have had without a stop.
+
+    Settings that leave the draws as they are may be given anew: n_jobs, verbose, target_ess and max_time, which counts
+    from now.
+    """
+    if not settings.keys() <= {"n_jobs", "verbose", "max_time", "target_ess"}:
+        raise InvalidParameterError(
+            "resume takes n_jobs, verbose, max_time and target_ess; the rest is as it was. "
+            f"Got {', '.join(settings)}. Fit anew to change more."
+        )
+    run, chains = Checkpoint.read(checkpoint)
+    with blamed(checkpoint):
+        estimator = LatentFeatures(**run.about.params | {"checkpoint": checkpoint})
+    estimator.set_params(**settings)._check_settings()
+    X = estimator._validated(X, reset=True)
+    if X.shape == (run.n_rows, run.about.n_dims):
+        X = run.about.model.observation.check_data(X)
+    if fingerprint(X) != run.about.data_fingerprint:
+        wanted = f"{run.n_rows} rows x {run.about.n_dims} dims with fingerprint {run.about.data_fingerprint[:12]}"
+        raise InvalidDataError(
+            f"X must be the data of the run in {checkpoint}: {wanted}. "
+            f"Got {X.shape[0]} x {X.shape[1]} with {fingerprint(X)[:12]}. Give the same X, or fit anew."
+        )
+    return _named(estimator, run.about)._sample(X, run.about, chains, run)
+
+
+def _named(estimator: LatentFeatures, about: saving.About) -> LatentFeatures:
+    """The estimator with the dims of the data that it was made for."""
+    estimator.n_features_in_ = about.n_dims
+    if about.dim_names:
+        estimator.feature_names_in_ = np.array(about.dim_names, dtype=object)
+    elif hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
     return estimator

@@ -7,9 +7,10 @@ the same bytes.
 import io
 import json
 import os
-import tempfile
+import secrets
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,36 +25,33 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 def write(path: str | os.PathLike[str], meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
     """Write a file. An error (full disk, read-only folder) leaves nothing behind and an older file untouched."""
     path = Path(path)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        raw = temporary.open("xb")
     except OSError as error:
         raise InvalidFileError(
             f"Cannot write {path}: {error.strerror}. Choose a folder that exists and is writable."
         ) from error
     try:
-        with os.fdopen(handle, "wb") as raw, zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as archive:
-            text = json.dumps({"format": FORMAT, "members": sorted(arrays), **meta}, indent=1, sort_keys=True)
-            archive.writestr(zipfile.ZipInfo("meta.json", _EPOCH), text)
-            for name, array in arrays.items():
-                buffer = io.BytesIO()
-                np.lib.format.write_array(buffer, np.ascontiguousarray(array), allow_pickle=False)
-                info = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
-                info.compress_type = zipfile.ZIP_DEFLATED
-                archive.writestr(info, buffer.getvalue(), compresslevel=3)
-        os.chmod(temporary, 0o666 & ~_umask())
+        with raw:
+            with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as archive:
+                text = json.dumps({"format": FORMAT, "members": sorted(arrays), **meta}, indent=1, sort_keys=True)
+                archive.writestr(zipfile.ZipInfo("meta.json", _EPOCH), text)
+                for name, array in arrays.items():
+                    buffer = io.BytesIO()
+                    np.lib.format.write_array(buffer, np.ascontiguousarray(array), allow_pickle=False)
+                    info = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
+                    info.compress_type = zipfile.ZIP_DEFLATED
+                    archive.writestr(info, buffer.getvalue(), compresslevel=3)
+            raw.flush()
+            os.fsync(raw.fileno())  # the content is on the disk before the name is
         os.replace(temporary, path)
     except OSError as error:
         raise InvalidFileError(
             f"Cannot write {path}: {error.strerror}. Nothing was changed; free some space and try again."
         ) from error
     finally:
-        Path(temporary).unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+        temporary.unlink(missing_ok=True)
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -91,3 +89,14 @@ def damaged(path: str | os.PathLike[str], reason: object) -> InvalidFileError:
     return InvalidFileError(
         f"{path} is not a whole .thali file ({reason}). It may be damaged or cut off: copy it again, or fit again."
     )
+
+
+@contextmanager
+def blamed(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Whatever goes wrong while the content of a file is put together is the file's fault."""
+    try:
+        yield
+    except InvalidFileError as error:
+        raise InvalidFileError(f"{path}: {error}") from error
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise damaged(path, f"{type(error).__name__}: {error}") from error

@@ -1,27 +1,32 @@
-"""Progress of a run on standard error: bars on a terminal, a plain line every few seconds elsewhere.
+"""Progress of a run on standard error: a bar for each chain on a terminal, a plain line every few seconds elsewhere.
 
 Nothing is shown in the first two seconds, so that quick fits stay silent.
 """
 
 import sys
-import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from thali.diagnostics import diagnose
+
 _QUIET = 2.0  # seconds before anything is shown
-_EVERY = 5.0  # seconds between plain lines
+_EVERY = 5.0  # seconds between plain lines, and between two estimates of an effective sample size
 
 
 class Progress:
-    """Called by several threads as on_step(chain, iteration, info)."""
+    """Looks at the chains of a run whenever it is called."""
 
-    def __init__(self, n_chains: int, n_steps: int, verbose: bool | None) -> None:
-        self.n_chains, self.n_steps = n_chains, n_steps
+    def __init__(self, chains: Sequence[Any], inference: Any, verbose: bool | None) -> None:
+        self.chains, self.inference = chains, inference
+        self.n_steps = inference.n_warmup + inference.n_draws * inference.thin
         terminal = sys.stderr.isatty()
         self._mode = "off" if verbose is False or (verbose is None and not terminal) else "bar" if terminal else "lines"
         self._begin = self._shown = time.monotonic()
-        self._done = [0] * n_chains
-        self._lock = threading.Lock()
+        self._at_begin = sum(len(chain.infos) for chain in chains)
+        self._sizes = [""] * len(chains)
         self._bars: Any = None
         self._tasks: list[Any] = []
 
@@ -32,24 +37,42 @@ class Progress:
         if self._bars is not None:
             self._bars.stop()
 
-    def __call__(self, chain: int, iteration: int, info: Any) -> None:
-        if self._mode == "off":
-            return
-        self._done[chain] = iteration
+    def __call__(self) -> None:
         now = time.monotonic()
-        if now - self._begin < _QUIET:
+        if self._mode == "off" or now - self._begin < _QUIET:
             return
-        with self._lock:
-            if self._mode == "bar":
-                self._update_bar(chain, iteration, info)
-            elif now - self._shown > _EVERY:
-                self._shown = now
-                share = sum(self._done) / (self.n_chains * self.n_steps)
-                left = (now - self._begin) * (1 - share) / max(share, 1e-9)
-                text = f"{share:4.0%}  K={info.n_features}  log p {info.log_joint:.1f}  about {left:.0f} s left"
-                print(text, file=sys.stderr, flush=True)
+        is_time = now - self._shown > _EVERY
+        if is_time:
+            self._shown = now
+            self._sizes = [self._size(chain) for chain in self.chains]
+        if self._mode == "bar":
+            self._update_bars()
+        elif is_time:
+            notes = [f"chain {i + 1} {self._note(i)}" for i in range(len(self.chains))]
+            print(f"{self._share(now - self._begin)}  {';  '.join(notes)}", file=sys.stderr, flush=True)
 
-    def _update_bar(self, chain: int, iteration: int, info: Any) -> None:
+    def _share(self, seconds: float) -> str:
+        """How much is done, and the time that the rest will take, once a hundredth tells how fast it goes."""
+        done, total = sum(len(chain.infos) for chain in self.chains), len(self.chains) * self.n_steps
+        new = done - self._at_begin
+        return f"{done / total:4.0%}" + (
+            f"  about {seconds * (total - done) / new:.0f} s left" if new > total / 100 else ""
+        )
+
+    def _note(self, i: int) -> str:
+        infos = self.chains[i].infos
+        if not infos:
+            return "finding a start"
+        return f"K={infos[-1].n_features}  log p {infos[-1].log_joint:.1f}{self._sizes[i]}"
+
+    def _size(self, chain: Any) -> str:
+        """Effective number of draws of K so far."""
+        first, thin = self.inference.n_warmup + self.inference.thin - 1, self.inference.thin
+        numbers = np.array([[info.n_features for info in chain.infos[first::thin]]])
+        ess = diagnose({"K": numbers})["K"].ess if numbers.size else np.nan
+        return "" if np.isnan(ess) else f"  ESS(K) {ess:.0f}"
+
+    def _update_bars(self) -> None:
         if self._bars is None:
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -65,8 +88,8 @@ class Progress:
                 transient=True,
             )
             self._tasks = [
-                self._bars.add_task(f"chain {i + 1}", total=self.n_steps, note="") for i in range(self.n_chains)
+                self._bars.add_task(f"chain {i + 1}", total=self.n_steps, note="") for i in range(len(self.chains))
             ]
             self._bars.start()
-        note = f"K={info.n_features}  log p {info.log_joint:.1f}"
-        self._bars.update(self._tasks[chain], completed=iteration, note=note)
+        for i, task in enumerate(self._tasks):
+            self._bars.update(task, completed=len(self.chains[i].infos), note=self._note(i))

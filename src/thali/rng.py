@@ -29,3 +29,19 @@ def make_generator(random_state: Seed) -> np.random.Generator:
 def spawn(rng: np.random.Generator, n: int) -> list[np.random.Generator]:
     """n independent streams. They depend on `rng` and on n only, never on how many workers use them."""
     return list(rng.spawn(n))
+
+
+def freeze(rng: np.random.Generator) -> dict[str, Any]:
+    """All that decides what `rng` will draw and spawn, as numbers."""
+    bits = rng.bit_generator
+    return {"bits": bits.state, "seeds": bits.seed_seq.state}  # type: ignore[attr-defined]
+
+
+def thaw(state: dict[str, Any]) -> np.random.Generator:
+    """The generator that `freeze` saw."""
+    kind = getattr(np.random, state["bits"]["bit_generator"])
+    if not issubclass(kind, np.random.BitGenerator):
+        raise ValueError(f"{kind.__name__} is no bit generator")
+    bits = kind(np.random.SeedSequence(**state["seeds"]))
+    bits.state = state["bits"]
+    return np.random.Generator(bits)

@@ -1,13 +1,16 @@
 """The loops: one chain as a generator, several chains in threads.
 
 Each chain has its own stream and its own work space, so its bits do not depend on how many threads there are. Threads
-suffice because a kernel releases the interpreter lock for a whole sweep; a process would pay seconds to start.
+suffice because a kernel releases the interpreter lock for a whole sweep; a process would pay seconds to start. Chains
+take turns, so that with few threads, too, all of them have draws when a run is stopped.
 """
 
 import os
-import threading
-from collections.abc import Callable, Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,9 +19,22 @@ from threadpoolctl import threadpool_limits
 from thali.errors import InvalidParameterError
 from thali.model import Model
 from thali.posterior import Draw, Draws
-from thali.rng import spawn
+from thali.stopping import Target, on_stop_signal
 
-OnStep = Callable[[int, int, Any], None]  # (chain, iteration, info)
+_TURN = 1.0  # seconds for which a chain keeps its thread while others wait
+_LOOK = 0.2  # seconds between two looks of the main thread
+
+
+class Chain:
+    """One chain: its stream, its state, the draws it kept and a remark on every step. A step changes them together."""
+
+    def __init__(
+        self, number: int, rng: np.random.Generator, state: Any = None, kept: Sequence[Draw] = (), infos: Any = ()
+    ) -> None:
+        self.number, self.rng, self.state = number, rng, state
+        self.kept, self.infos = list(kept), list(infos)
+        self.data: Any = None  # the working form of X, made when the chain begins
+        self.steps: Iterator[Any] | None = None
 
 
 class Result(NamedTuple):
@@ -26,12 +42,29 @@ class Result(NamedTuple):
 
     posterior: Draws
     history: dict[str, np.ndarray]  # (chain, iteration) arrays, warm-up included
-    interrupted: bool
+    stopped_by: str | None  # "interrupt", "max_time", "target_ess"; None if all draws were made
 
 
-def iterate(rng: np.random.Generator, inference: Any, model: Model, data: Any, n_rows: int) -> Iterator[Any]:
-    """Yield (state, info) after every step, for ever. Stopping, thinning and storage belong to the consumer."""
-    state = inference.init(rng, model, data, n_rows)
+class _Stopped(Exception):  # noqa: N818 (not an error)
+    """Ends the search for a start."""
+
+
+def iterate(
+    rng: np.random.Generator,
+    inference: Any,
+    model: Model,
+    data: Any,
+    n_rows: int,
+    *,
+    state: Any = None,
+    tick: Callable[[], None] | None = None,
+) -> Iterator[Any]:
+    """Yield (state, info) after every step, for ever. Stopping, thinning and storage belong to the consumer.
+
+    It begins at `state`, or finds a start; `tick` is called now and then meanwhile, and may raise to give up.
+    """
+    if state is None:
+        state = inference.init(rng, model, data, n_rows, tick)
     while True:
         state, info = inference.step(rng, state, model, data)
         yield state, info
@@ -48,56 +81,106 @@ def resolve_n_jobs(n_jobs: int | None, n_chains: int) -> int:
 
 
 def run_chains(
-    rng: np.random.Generator,
+    chains: Sequence[Chain],
     inference: Any,
     model: Model,
     X: np.ndarray,
     *,
-    n_chains: int,
     n_jobs: int | None = None,
-    on_step: OnStep | None = None,
+    max_time: float | None = None,
+    target_ess: float | None = None,
+    keep: Callable[[Chain, bool], None] | None = None,
+    watch: Sequence[Callable[[], None]] = (),
 ) -> Result:
-    """Sample `n_chains` chains. Ctrl-C ends them after the current step and keeps what was drawn."""
-    n_jobs = resolve_n_jobs(n_jobs, n_chains)
-    stop = threading.Event()
-    model = Model(model.prior, model.observation.adapt(X))
+    """Sample until every chain has its draws; `model` is adapted to X.
 
-    def one(chain: int, stream: np.random.Generator) -> tuple[list[Draw], list[Any]]:
-        if stop.is_set():
-            return [], []
-        data = model.observation.prepare(X)
-        kept: list[Draw] = []
-        infos: list[Any] = []
-        for iteration, (state, info) in enumerate(iterate(stream, inference, model, data, len(X))):
-            infos.append(info)
-            past = iteration + 1 - inference.n_warmup
-            if past > 0 and past % inference.thin == 0:
-                kept.append(inference.record(state, info, data))
-            if on_step is not None:
-                on_step(chain, iteration + 1, info)
-            if len(kept) == inference.n_draws or stop.is_set():
-                break
-        return kept, infos
+    Ctrl-C and SIGTERM end the sampling after the current step, `max_time` seconds once each chain has a draw, and
+    `target_ess` as soon as the draws are worth that many. What was drawn is kept, of all chains the same number.
+    `keep(chain, is_last)` sees a chain after every step, in the chain's thread, and once more when all have stopped;
+    those in `watch` are called a few times a second in this thread, and once at the end.
+    """
+    n_jobs = resolve_n_jobs(n_jobs, len(chains))
+    target = None if target_ess is None else Target(target_ess, model)
+    deadline = float("inf") if max_time is None else time.monotonic() + max_time
+    waiting = deque(chains)
+    stop: list[str] = []  # reasons; a list, since a signal handler must not wait for a lock
 
-    interrupted = False
-    # one BLAS thread: the products inside a sweep are small, and the bits must not depend on the machine's load
-    with threadpool_limits(limits=1, user_api="blas"), ThreadPoolExecutor(n_jobs) as pool:
-        futures = [pool.submit(one, i, stream) for i, stream in enumerate(spawn(rng, n_chains))]
+    def tick() -> None:
+        if stop:
+            raise _Stopped
+
+    def has_more(chain: Chain) -> bool:
+        late = bool(chain.kept) and time.monotonic() > deadline
+        return len(chain.kept) < inference.n_draws and not late and not stop
+
+    def take_turn(chain: Chain) -> None:
+        if chain.steps is None:
+            chain.data = model.observation.prepare(X)
+            chain.steps = iterate(chain.rng, inference, model, chain.data, len(X), state=chain.state, tick=tick)
+        end = time.monotonic() + _TURN
         while True:
+            chain.state, info = next(chain.steps)
+            chain.infos.append(info)
+            past = len(chain.infos) - inference.n_warmup
+            if past > 0 and past % inference.thin == 0:
+                chain.kept.append(inference.record(chain.state, info, chain.data))
+            more = has_more(chain)
+            if keep is not None:
+                keep(chain, not more)
+            if not more or time.monotonic() > end:
+                return
+
+    def work() -> None:
+        while waiting:
             try:
-                wait(futures, return_when="FIRST_EXCEPTION")
-                break
-            except KeyboardInterrupt:  # once or twice: the current step is always finished
-                interrupted = True
-                stop.set()
-        stop.set()
-        results = [future.result() for future in futures]
+                chain = waiting.popleft()
+            except IndexError:  # another thread was quicker
+                return
+            if has_more(chain):
+                with suppress(_Stopped):
+                    take_turn(chain)
+                waiting.append(chain)
+
+    def look() -> None:
+        for watcher in watch:
+            watcher()
+
+    with on_stop_signal(lambda: stop.append("interrupt")):
+        # one BLAS thread: the products inside a sweep are small, and the bits must not depend on the machine's load
+        with threadpool_limits(1, "blas"), ThreadPoolExecutor(n_jobs) as pool:
+            futures = [pool.submit(work) for _ in range(n_jobs)]
+            try:
+                while wait(futures, _LOOK).not_done and not any(f.done() and f.exception() for f in futures):
+                    look()
+                    if target and target.length(chains):
+                        break
+            finally:
+                interrupted = bool(stop)
+                stop.append("over")
+        for future in futures:
+            future.result()
+        if keep is not None:
+            for chain in chains:
+                keep(chain, True)
+        look()
+    length = target.length(chains) if target else None
+    if length:
+        return _result(chains, inference, model, length, "target_ess")
+    if all(len(chain.kept) == inference.n_draws for chain in chains):
+        return _result(chains, inference, model, inference.n_draws, None)
     if interrupted:  # chains that had not begun to draw are left out
-        results = [(kept, infos) for kept, infos in results if kept]
-    if not results:
-        raise KeyboardInterrupt("interrupted before the first draw")
-    length = min(len(kept) for kept, _ in results)
-    steps = min(len(infos) for _, infos in results)
-    names = ("log_joint", "n_features")
-    history = {name: np.array([[getattr(i, name) for i in infos[:steps]] for _, infos in results]) for name in names}
-    return Result(Draws.from_chains(model, [kept[:length] for kept, _ in results]), history, interrupted)
+        chains = [chain for chain in chains if chain.kept]
+        if not chains:
+            raise KeyboardInterrupt("interrupted before the first draw")
+    shortest = min(len(chain.kept) for chain in chains)
+    return _result(chains, inference, model, shortest, "interrupt" if interrupted else "max_time")
+
+
+def _result(chains: Sequence[Chain], inference: Any, model: Model, length: int, stopped_by: str | None) -> Result:
+    """The first `length` draws of these chains, and the steps that led to them."""
+    n_steps = inference.n_warmup + length * inference.thin
+    history = {
+        name: np.array([[getattr(info, name) for info in chain.infos[:n_steps]] for chain in chains])
+        for name in ("log_joint", "n_features")
+    }
+    return Result(Draws.from_chains(model, [chain.kept[:length] for chain in chains]), history, stopped_by)

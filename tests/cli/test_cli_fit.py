@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import thali as library
-from thali import CollapsedGibbs
+from thali import CollapsedGibbs, files
+from thali.errors import InvalidFileError
 
 QUICK = ("--chains", 2, "--warmup", 5, "--draws", 10)
 
@@ -29,7 +30,7 @@ def test_it_says_what_it_does_on_stderr_and_saves(thali, survey: Path) -> None:
     assert third == "2 chains of 5 warm-up sweeps and 10 draws, seed 7"
     assert "not converged" in result.stderr
     assert "features by chain: " in result.stderr
-    assert re.search(r"features: \d+  \(P = [01]\.\d\d; 90 % interval \d+-\d+\)   noise var ", result.stderr)
+    assert re.search(r"features: \d+  \(with those that come and go \d+-\d+, 90 %\)   noise var ", result.stderr)
     assert re.search(r"saved survey\.thali \(\d+ kB\)", result.stderr)
     fitted = library.load("survey.thali")
     assert fitted.posterior_.n_draws == 10
@@ -51,7 +52,7 @@ def test_json_is_complete(thali, survey: Path) -> None:
     assert (summary["n_rows"], summary["n_dims"]) == (60, 5)
     assert summary["missing_share"] == pytest.approx(2 / 300)
     assert sum(summary["k_posterior"].values()) == pytest.approx(1)
-    assert summary["k_posterior"][str(summary["n_features"])] == max(summary["k_posterior"].values())
+    assert 0 <= summary["n_features"] <= max(map(int, summary["k_posterior"]))
     low, high = summary["n_features_interval_90"]
     assert low <= high
     assert len(summary["n_features_by_chain"]) == 2
@@ -64,6 +65,9 @@ def test_json_is_complete(thali, survey: Path) -> None:
     assert summary["seconds"] > 0
     assert summary["output"] == "out.thali"
     assert summary["interrupted"] is False
+    assert summary["stopped_by"] is None
+    assert summary["heldout"] is None
+    assert (summary["observation"], summary["prior"]) == ("linear-gaussian", "ibp")
     assert "at noise floor 0.2" in result.stderr
 
 
@@ -114,11 +118,141 @@ def test_defaults_in_the_help_are_those_of_the_library(thali) -> None:
         assert f"{words}; by default {value}." in help_text
 
 
-@pytest.mark.parametrize("options", [["--noise-floor", "1.5"], ["--mass", "0"], ["--mass", "nan"]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--noise-floor", "1.5"], ["--mass", "0"], ["--mass", "nan"], ["--holdout", "1"], ["--holdout", "nan"],
+        ["--max-time", "0"], ["--target-ess", "0"],
+    ],
+)  # fmt: skip
 def test_a_value_outside_its_domain_is_wrong_usage(thali, survey: Path, options: list[str]) -> None:
     result = thali("fit", survey, *options)
     assert result.exit_code == 2
     assert not Path("survey.thali").exists()
+
+
+# --- stopping early, holding out ------------------------------------------------------------------
+
+
+def test_max_time(thali, survey: Path) -> None:
+    result = thali("fit", survey, "--warmup", 0, "--draws", 10**6, "--chains", 2, "--max-time", 1, "--json")
+    assert result.exit_code in (0, 3)
+    summary = json.loads(result.stdout)
+    assert summary["stopped_by"] == "max_time"
+    said = f"stopped after {summary['n_draws']} of 1 000 000 draws; go on with: thali resume survey.thali"
+    assert result.stderr.splitlines()[-1] == said
+    assert Path("survey.thali.run/run.thali").exists()
+    assert library.load("survey.thali").posterior_.n_draws == summary["n_draws"]
+
+
+def test_target_ess(thali, survey: Path) -> None:
+    result = thali(
+        "fit", survey, "--chains", 2, "--warmup", 20, "--draws", 10**6, "--target-ess", 20, "--seed", 1, "--json"
+    )
+    assert result.exit_code in (0, 3)
+    summary = json.loads(result.stdout)
+    assert summary["stopped_by"] == "target_ess"
+    assert min(d["ess"] for d in summary["diagnostics"].values()) >= 20
+    assert "were enough for an effective sample size of 20" in result.stderr
+    assert not Path("survey.thali.run").exists()
+
+
+def test_holdout(thali, survey: Path) -> None:
+    options = ("--chains", 2, "--warmup", 20, "--draws", 20, "--seed", 1, "--holdout", 0.2, "--json")
+    result = thali("fit", survey, *options)
+    scores = json.loads(result.stdout)["heldout"]
+    assert 30 < scores["n_cells"] < 90
+    assert scores["model"] > scores["mean_and_variance"] + 0.1  # two clear features
+    assert "cells held out" in result.stderr
+    expected = f"thali {scores['model']:.3f}   mean and variance of each dim {scores['mean_and_variance']:.3f}"
+    assert f"held-out log score per cell   {expected}" in result.stderr
+    assert json.loads(thali("fit", survey, *options, "-o", "again.thali").stdout)["heldout"] == scores
+
+
+def test_cells_that_are_held_out() -> None:
+    from thali.cli.data import _hidden
+
+    X = np.random.default_rng(0).standard_normal((300, 6))
+    X[:, 1] = np.where(np.arange(300) % 7, np.nan, X[:, 1])
+    hidden = _hidden(X, 0.3, 5)
+    assert not (hidden & np.isnan(X)).any()
+    assert hidden.sum() == pytest.approx(0.3 * np.sum(~np.isnan(X)), rel=0.1)
+    assert not np.array_equal(hidden, _hidden(X, 0.3, 6))
+    assert not _hidden(X, 0.0, 5).any()
+    for share in (0.9, 0.999):  # every row and every dim keeps a cell
+        visible = np.where(_hidden(X, share, 5), np.nan, X)
+        assert not np.isnan(visible).all(axis=0).any()
+        assert not np.isnan(visible).all(axis=1).any()
+
+
+def test_the_score_to_compare_with() -> None:
+    from thali.cli.data import Data
+
+    class Model:
+        def heldout_score(self, X, mask):
+            return -1.0
+
+    hidden = np.array([[False], [False], [False], [True]])
+    data = Data(Path("x.csv"), np.array([[0.0], [1.0], [2.0], [4.0]]), hidden, None)
+    var = 2 / 3
+    expected = -0.5 * (np.log(2 * np.pi * var) + (4 - 1) ** 2 / var)
+    assert data.heldout(Model()) == {"n_cells": 1, "model": -1.0, "mean_and_variance": pytest.approx(expected)}
+
+
+# --- the run --------------------------------------------------------------------------------------
+
+
+def test_a_finished_run_leaves_nothing_but_its_file(thali, survey: Path, here: Path) -> None:
+    thali("fit", survey, *QUICK)
+    assert sorted(path.name for path in here.iterdir()) == ["survey.csv", "survey.thali"]
+
+
+def test_the_file_does_not_depend_on_the_checkpoint(thali, survey: Path) -> None:
+    thali("fit", survey, *QUICK, "--seed", 3, "-o", "with.thali", "--checkpoint")
+    thali("fit", survey, *QUICK, "--seed", 3, "-o", "without.thali", "--no-checkpoint")
+    assert Path("with.thali").read_bytes() == Path("without.thali").read_bytes()
+
+
+def test_a_run_that_is_not_finished_is_kept_unless_asked(thali, survey: Path) -> None:
+    thali("fit", survey, "--warmup", 0, "--draws", 10**6, "--max-time", 1)
+    Path("survey.thali").unlink()
+    before = {path.name: path.read_bytes() for path in Path("survey.thali.run").iterdir()}
+    for options in ((), ("--no-checkpoint",)):
+        result = thali("fit", survey, *QUICK, *options)
+        assert result.exit_code == 1
+        assert "survey.thali.run holds a run that is not finished" in result.stderr
+        assert "thali resume survey.thali" in result.stderr
+    assert {path.name: path.read_bytes() for path in Path("survey.thali.run").iterdir()} == before
+    assert thali("fit", survey, *QUICK, "--overwrite").exit_code == 3
+    assert not Path("survey.thali.run").exists()
+
+
+def test_a_run_that_cannot_be_kept_is_refused_before_any_work(thali, survey: Path) -> None:
+    Path("survey.thali.run").write_text("in the way")
+    result = thali("fit", survey, "--warmup", 10**9)
+    assert result.exit_code == 1
+    assert "cannot make the folder survey.thali.run" in result.stderr
+    assert "--no-checkpoint" in result.stderr
+    assert thali("fit", survey, *QUICK, "--no-checkpoint").exit_code == 3
+    assert Path("survey.thali.run").read_text() == "in the way"
+
+
+def test_a_fit_that_cannot_be_saved_keeps_its_run(thali, survey: Path, monkeypatch) -> None:
+    thali("fit", survey, *QUICK, "--seed", 3, "-o", "whole.thali")
+    write = files.write
+
+    def full(path, meta, arrays):
+        if str(path) == "survey.thali":
+            raise InvalidFileError("Cannot write survey.thali: No space left on device.")
+        write(path, meta, arrays)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write", full)
+        result = thali("fit", survey, *QUICK, "--seed", 3)
+    assert result.exit_code == 1
+    assert "No space left on device. Nothing is lost: the draws are in the checkpoint survey.thali.run" in result.stderr
+    assert thali("resume", "survey.thali").exit_code == 3
+    assert Path("survey.thali").read_bytes() == Path("whole.thali").read_bytes()
 
 
 # --- the output -----------------------------------------------------------------------------------
@@ -193,21 +327,23 @@ def test_a_truncated_or_absent_file_is_one_clear_line(thali, here: Path) -> None
 # --- a real process -------------------------------------------------------------------------------
 
 
-def test_ctrl_c_saves_what_was_drawn(here: Path) -> None:
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_what_was_drawn(here: Path, which: signal.Signals) -> None:
     np.save("bars.npy", library.datasets.bars(300).X)
     command = [sys.executable, "-m", "thali.cli.main", "fit", "bars.npy", "--chains", "2", "--jobs", "2"]
-    command += ["--warmup", "1", "--thin", "10", "--draws", "1000000"]
+    command += ["--warmup", "1", "--thin", "3", "--draws", "1000000"]
     ask = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **ask) as process:
         assert process.stderr
         for line in process.stderr:
             if "K=" in line:  # it is sampling
                 break
-        process.send_signal(signal.SIGINT)
+        process.send_signal(which)
         talk = process.stderr.read()
     assert process.returncode == 130
     assert "Interrupted: kept" in talk
     assert "saved bars.thali" in talk
+    assert "go on with: thali resume bars.thali" in talk
     fitted = library.load("bars.thali")
     assert 0 < fitted.posterior_.n_draws < 1_000_000
 

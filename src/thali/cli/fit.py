@@ -3,19 +3,18 @@
 import os
 import secrets
 import time
-import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from thali.cli.compiling import compile_kernels
-from thali.cli.console import Code, count, file_size, say, show_json
+from thali.cli.console import count, say
+from thali.cli.data import read_data
 from thali.cli.model_options import Noise, Observation, Offset, Prior, make_estimator, make_observation, make_prior
-from thali.errors import InvalidDataError, InvalidFileError, InvalidParameterError
-
-if TYPE_CHECKING:
-    from thali.io import Table
+from thali.cli.outcome import report, run_folder, sample
+from thali.cli.resume import remember
+from thali.errors import InvalidFileError, InvalidParameterError
 
 _WORDS = {Observation.LINEAR_GAUSSIAN: "linear-Gaussian"}
 
@@ -47,6 +46,16 @@ def fit(
     seed: Annotated[
         int | None, typer.Option(min=0, help="Makes the run repeatable; drawn and shown if not given.")
     ] = None,
+    max_time: Annotated[
+        float | None, typer.Option(min=1, help="Stop after so many seconds, once each chain has a draw.")
+    ] = None,
+    target_ess: Annotated[
+        float | None, typer.Option(min=1, help="Stop once the draws are worth so many independent ones.")
+    ] = None,
+    holdout: Annotated[float, typer.Option(help="Hide this share of the cells, and score their prediction.")] = 0.0,
+    checkpoint: Annotated[
+        bool, typer.Option("--checkpoint/--no-checkpoint", help="Keep the run in OUTPUT.run until it is finished.")
+    ] = True,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Threads; by default all cores. The result is the same.")
     ] = None,
@@ -55,77 +64,53 @@ def fit(
 ) -> None:
     """Find the features in FILE and save the fit.
 
-    Cells that are empty or NaN are missing. Press Ctrl-C to stop early: what was drawn until then is saved.
+    Cells that are empty or NaN are missing. Press Ctrl-C to stop early: what was drawn until then is saved, and
+    `thali resume` goes on from there, as it does after a crash.
     """
-    start = time.monotonic()
+    began = time.monotonic()
     if (prior is Prior.BETA_BERNOULLI) != (max_features is not None):
         raise typer.BadParameter("--max-features and --prior beta-bernoulli belong together: give both or neither.")
+    if not 0 <= holdout < 1:
+        raise typer.BadParameter(f"--holdout must be a share, from 0 to below 1. Got {holdout}.")
     output = _checked_output(file, output, overwrite)
-
-    from thali.io import read_table
-
-    table = read_table(file)
+    folder = run_folder(output)
     seed = secrets.randbelow(2**31) if seed is None else seed
+    data = read_data(file, holdout, seed)
     try:
         model = make_estimator(
             make_observation(observation, noise, noise_floor, offset),
             make_prior(prior, max_features, mass),
-            table.X.shape,
+            data.X.shape,
             {"n_warmup": warmup, "n_draws": draws, "thin": thin},
             n_chains=chains,
             n_jobs=jobs,
             random_state=seed,
             verbose=not quiet,
+            max_time=max_time,
+            target_ess=target_ess,
+            checkpoint=folder if checkpoint else None,
         )
     except InvalidParameterError as error:
         raise typer.BadParameter(str(error)) from error
 
     from thali.auto import choose
-    from thali.cli.summary import disagreement, found, summarise
+    from thali.checkpoint import holds_run, remove
 
-    inference, reason = choose(model.inference, model.prior, model.observation, *table.X.shape)
+    inference, reason = choose(model.inference, model.prior, model.observation, *data.X.shape)
     if inference is model.inference:  # only its settings were asked for
-        reason = choose("auto", model.prior, model.observation, *table.X.shape).reason
-    say(f"{file.name}  {_describe(table)}  -> {_WORDS[observation]}", quiet=quiet)
+        reason = choose("auto", model.prior, model.observation, *data.X.shape).reason
+    say(f"{file.name}  {data.describe()}  -> {_WORDS[observation]}", quiet=quiet)
     say(f"inference: {reason}", quiet=quiet)
     say(f"{count(chains, 'chain')} of {_plan(inference)}, seed {seed}", quiet=quiet)
     compile_kernels(quiet=quiet)
-    with warnings.catch_warnings(record=True) as remarks:
-        warnings.simplefilter("always")
-        try:
-            model.fit(_with_names(table))
-        except InvalidDataError as error:
-            raise InvalidDataError(f"{file}: {error}") from error
-    for text in dict.fromkeys(str(remark.message) for remark in remarks):
-        say(f"warning: {text}", style="yellow")
-
-    summary = summarise(model)
-    interrupted = model.interrupted_
-    say(model.check(), style="green" if model.converged_ else "yellow", quiet=quiet)
-    if not model.converged_:
-        more = f"try --warmup {2 * inference.n_warmup or 500} --draws {2 * inference.n_draws}"
-        say(f"{disagreement(summary)}{'' if interrupted else '   ' + more}", style="yellow", quiet=quiet)
-    say(found(summary), style="bold", quiet=quiet)
-    model.set_params(verbose=None, n_jobs=None)  # they do not bear on the result, so the file does not depend on them
-    model.save(output)
-    say(f"saved {output} ({file_size(output)})", quiet=quiet)
-
-    if json:
-        about_data = {
-            "file": str(file),
-            "n_rows": table.X.shape[0],
-            "n_dims": table.X.shape[1],
-            "missing_share": _missing_share(table),
-            "observation": observation.value,
-            "prior": prior.value,
-            "seed": seed,
-        }
-        about_run = {"interrupted": interrupted, "seconds": round(time.monotonic() - start, 3), "output": str(output)}
-        show_json(about_data | summary | about_run)
-    if interrupted:
-        raise typer.Exit(Code.INTERRUPTED)
-    if not model.converged_:
-        raise typer.Exit(Code.NOT_CONVERGED)
+    try:
+        if checkpoint:
+            remember(folder, {"file": str(file.resolve()), "holdout": holdout, "seed": seed})
+        model = sample(lambda: model.fit(data.visible), data, output)
+    finally:
+        if not holds_run(folder):  # nothing was begun, so nothing is left behind
+            remove(folder)
+    report(model, data, output, began, json=json, quiet=quiet)
 
 
 def _checked_output(file: Path, output: Path | None, overwrite: bool) -> Path:
@@ -139,6 +124,17 @@ def _checked_output(file: Path, output: Path | None, overwrite: bool) -> Path:
         raise InvalidFileError(f"{output} is a folder. Name a file with -o, such as {output / 'fit.thali'}")
     if output.exists() and not overwrite:
         raise InvalidFileError(f"{output} exists. Choose another name with -o, or replace it with --overwrite")
+    run = run_folder(output)
+    if run.is_dir():
+        from thali.checkpoint import holds_run, remove
+
+        if overwrite:
+            remove(run)
+        elif holds_run(run):
+            raise InvalidFileError(
+                f"{run} holds a run that is not finished. Go on with it: thali resume {output}\n"
+                "or begin anew with --overwrite, or choose another name with -o"
+            )
     if not os.access(folder, os.W_OK | os.X_OK):
         raise InvalidFileError(f"no permission to write in the folder {folder}. Choose another with -o")
     return output
@@ -147,33 +143,3 @@ def _checked_output(file: Path, output: Path | None, overwrite: bool) -> Path:
 def _plan(inference: Any) -> str:
     thin = f", each {inference.thin} sweeps apart" if inference.thin > 1 else ""
     return f"{count(inference.n_warmup, 'warm-up sweep')} and {count(inference.n_draws, 'draw')}{thin}"
-
-
-def _with_names(table: "Table") -> Any:
-    """The data, with the names of the dims where the file has them: they are saved with the fit."""
-    if table.dim_names is None:
-        return table.X
-    from pandas import DataFrame
-
-    return DataFrame(table.X, columns=list(table.dim_names))
-
-
-def _missing_share(table: "Table") -> float:
-    import numpy as np
-
-    return float(np.isnan(table.X).mean())
-
-
-def _describe(table: "Table") -> str:
-    """1 200 rows x 36 dims, real-valued, 3.1 % missing"""
-    import numpy as np
-
-    seen = table.X[~np.isnan(table.X)]
-    if np.isin(seen, (0.0, 1.0)).all():
-        kind = "zeros and ones"
-    else:
-        kind = "whole numbers" if (seen == np.round(seen)).all() else "real-valued"
-    share = _missing_share(table)
-    missing = "nothing missing" if share == 0 else f"{max(100 * share, 0.1):.1f} % missing"
-    n_rows, n_dims = table.X.shape
-    return f"{count(n_rows, 'row')} x {count(n_dims, 'dim')}, {kind}, {missing}"

@@ -9,6 +9,11 @@ from thali.cli.console import Verbs, forget_output
 from thali.cli.demo import demo
 from thali.cli.doctor import doctor
 from thali.cli.fit import fit
+from thali.cli.howmany import howmany
+from thali.cli.impute import impute
+from thali.cli.inspect_fit import inspect
+from thali.cli.resume import resume
+from thali.cli.transform import transform
 
 app = typer.Typer(
     cls=Verbs,
@@ -41,9 +46,8 @@ def thali(
     """Find the hidden features that data are made of, which rows have which, and how many there are."""
 
 
-app.command()(demo)
-app.command()(fit)
-app.command()(doctor)
+for verb in (demo, howmany, fit, resume, inspect, transform, impute, doctor):
+    app.command()(verb)
 
 
 def run() -> None:

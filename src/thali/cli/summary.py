@@ -7,7 +7,7 @@ import numpy as np
 if TYPE_CHECKING:
     from thali.estimator import LatentFeatures
 
-_NOT_HYPERPARAMETERS = ("n_features", "n_on", "log_joint")
+_NOT_HYPERPARAMETERS = ("n_features", "n_on", "log_joint", "free_energy")
 _WORDS = {"noise_var": "noise var", "mass": "mass", "feature_var": "feature var"}
 
 
@@ -21,7 +21,7 @@ def summarise(model: "LatentFeatures") -> dict[str, Any]:
         "k_posterior": {str(key): share for key, share in model.k_posterior_.items()},
         "n_features": model.n_components_,
         "n_features_interval_90": [int(low), int(high)],
-        "n_features_by_chain": [_mode(chain) for chain in k],
+        "n_features_by_chain": model.agreement_.n_features.tolist(),
         "noise_floor": floor if np.ndim(floor) == 0 else [float(share) for share in floor],
         "hyperparameters": {
             name: {"mean": float(np.mean(values)), "sd": float(np.std(values))}
@@ -36,12 +36,12 @@ def summarise(model: "LatentFeatures") -> dict[str, Any]:
 
 
 def found(summary: dict[str, Any]) -> str:
-    """features: 6  (P = 0.81; 90 % interval 5-7)   noise var 0.24 +- 0.01   mass 1.3 +- 0.4"""
+    """features: 6  (with those that come and go 6-8, 90 %)   noise var 0.24 +- 0.01   mass 1.3 +- 0.4"""
     k = summary["n_features"]
     low, high = summary["n_features_interval_90"]
     floor = summary["noise_floor"]
     at = f" at noise floor {floor:g}" if np.ndim(floor) == 0 and floor > 0 else ""
-    parts = [f"features: {k}{at}  (P = {summary['k_posterior'][str(k)]:.2f}; 90 % interval {low}-{high})"]
+    parts = [f"features: {k}{at}  (with those that come and go {low}-{high}, 90 %)"]
     parts += [
         f"{words} {plus_minus(**summary['hyperparameters'][name])}"
         for name, words in _WORDS.items()
@@ -51,7 +51,7 @@ def found(summary: dict[str, Any]) -> str:
 
 
 def disagreement(summary: dict[str, Any]) -> str:
-    """The most probable number of features of each chain."""
+    """The number of features that persist in each chain."""
     return "features by chain: " + " ".join(map(str, summary["n_features_by_chain"]))
 
 
@@ -62,8 +62,3 @@ def plus_minus(mean: float, sd: float) -> str:
     first = int(np.floor(np.log10(sd)))
     decimals = max(0, 1 - first if sd / 10**first < 2 else -first)
     return f"{mean:.{decimals}f} +- {sd:.{decimals}f}"
-
-
-def _mode(values: np.ndarray) -> int:
-    found, counts = np.unique(values, return_counts=True)
-    return int(found[counts.argmax()])

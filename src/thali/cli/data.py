@@ -1,0 +1,95 @@
+"""The data of a command: read from a file, described in a line, some cells hidden to be predicted."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from thali.cli.console import count
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from thali.estimator import LatentFeatures
+
+
+class Data(NamedTuple):
+    """A table, and which of its cells are hidden from the fit."""
+
+    file: Path
+    X: "np.ndarray"
+    hidden: "np.ndarray"  # boolean
+    dim_names: tuple[str, ...] | None
+
+    @property
+    def visible(self) -> Any:
+        """What is fitted, with the names of the dims where the file has them: they are saved with the fit."""
+        import numpy as np
+
+        return self._named(np.where(self.hidden, np.nan, self.X))
+
+    def _named(self, X: "np.ndarray") -> Any:
+        if self.dim_names is None:
+            return X
+        from pandas import DataFrame
+
+        return DataFrame(X, columns=list(self.dim_names))
+
+    @property
+    def missing_share(self) -> float:
+        import numpy as np
+
+        return float(np.isnan(self.X).mean())
+
+    def describe(self) -> str:
+        """1 200 rows x 36 dims, real-valued, 3.1 % missing"""
+        import numpy as np
+
+        seen = self.X[~np.isnan(self.X)]
+        if np.isin(seen, (0.0, 1.0)).all():
+            kind = "zeros and ones"
+        else:
+            kind = "whole numbers" if (seen == np.round(seen)).all() else "real-valued"
+        share = self.missing_share
+        missing = "nothing missing" if share == 0 else f"{max(100 * share, 0.1):.1f} % missing"
+        hidden = f", {count(int(self.hidden.sum()), 'cell')} held out" if self.hidden.any() else ""
+        n_rows, n_dims = self.X.shape
+        return f"{count(n_rows, 'row')} x {count(n_dims, 'dim')}, {kind}, {missing}{hidden}"
+
+    def heldout(self, model: "LatentFeatures") -> dict[str, float] | None:
+        """Log score per hidden cell: of the fit, and of the mean and variance of what is visible in each dim."""
+        import numpy as np
+
+        if not self.hidden.any():
+            return None
+        visible = np.where(self.hidden, np.nan, self.X)
+        mean, var = np.nanmean(visible, axis=0), np.nanvar(visible, axis=0)
+        var = np.maximum(var, 1e-12 * max(float(var.max()), 1e-300))  # a dim that is constant where it is visible
+        scores = -0.5 * (np.log(2 * np.pi * var) + (self.X - mean) ** 2 / var)
+        return {
+            "n_cells": int(self.hidden.sum()),
+            "model": float(model.heldout_score(self._named(self.X), self.hidden)),
+            "mean_and_variance": float(scores[self.hidden].mean()),
+        }
+
+
+def read_data(file: Path, holdout: float, seed: int) -> Data:
+    """The table in `file`, with a share of its observed cells hidden."""
+    from thali.io import read_table
+
+    table = read_table(file)
+    return Data(file, table.X, _hidden(table.X, holdout, seed), table.dim_names)
+
+
+def _hidden(X: "np.ndarray", share: float, seed: int) -> "np.ndarray":
+    """Each observed cell with this probability, but never all of a row or of a dim."""
+    import numpy as np
+
+    from thali.rng import make_generator
+
+    observed = ~np.isnan(X)
+    chance = np.where(observed, make_generator(seed).random(X.shape), np.inf)  # chains use streams spawned from it
+    hidden = observed & (chance < share)
+    for axis in (0, 1):
+        wholly = np.flatnonzero((hidden == observed).all(axis=axis))
+        last = np.where(hidden, chance, -np.inf).argmax(axis=axis)[wholly]
+        hidden[(last, wholly) if axis == 0 else (wholly, last)] = False
+    return hidden

@@ -1,0 +1,75 @@
+"""`thali resume`: go on with a run that was stopped."""
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from thali.cli.compiling import compile_kernels
+from thali.cli.console import say
+from thali.cli.data import read_data
+from thali.cli.outcome import report, run_folder, sample
+from thali.errors import InvalidFileError
+
+
+def resume(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The .thali file of a fit that was stopped.")],
+    data: Annotated[Path | None, typer.Option(help="The data, if their file was moved.")] = None,
+    max_time: Annotated[float | None, typer.Option(min=1, help="Stop after so many seconds from now.")] = None,
+    target_ess: Annotated[float | None, typer.Option(min=1, help="Stop once the draws are worth so many.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Threads; by default all cores. The result is the same.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Write a summary to standard output.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but warnings and errors.")] = False,
+) -> None:
+    """Go on with a fit that was stopped: by Ctrl-C, by --max-time, by a crash.
+
+    The result is the same as that of a fit that was never stopped.
+    """
+    began = time.monotonic()
+    output = file.with_suffix("") if file.suffix == ".run" else file
+    folder = run_folder(output)
+    if not folder.is_dir():
+        why = f"{output} is finished" if output.exists() else "check the path"
+        raise InvalidFileError(f"there is no run to go on with in {folder}: {why}")
+
+    command = recall(folder)
+    source = data or command.get("file")
+    if source is None:
+        raise InvalidFileError(f"{folder} does not know where its data are. Name them with --data")
+    table = read_data(Path(source), float(command.get("holdout", 0.0)), int(command.get("seed", 0)))
+
+    import thali
+
+    given = {"max_time": max_time, "target_ess": target_ess}
+    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    say(f"{table.file.name}  {table.describe()}", quiet=quiet)
+    say(f"going on with {folder}", quiet=quiet)
+    compile_kernels(quiet=quiet)
+    model = sample(
+        lambda: thali.resume(folder, table.visible, n_jobs=jobs, verbose=not quiet, **settings), table, output
+    )
+    report(model, table, output, began, json=json, quiet=quiet)
+
+
+def remember(folder: Path, command: dict[str, Any]) -> None:
+    """Keep what the run itself does not know, beside it."""
+    from thali import files
+
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InvalidFileError(
+            f"cannot make the folder {folder}: {error.strerror}. Choose another -o, or use --no-checkpoint"
+        ) from error
+    files.write(folder / "command.thali", command, {})
+
+
+def recall(folder: Path) -> dict[str, Any]:
+    """What `remember` kept; nothing if the run was begun from Python."""
+    from thali import files
+
+    path = folder / "command.thali"
+    return files.read(path)[0] if path.exists() else {}

@@ -1,0 +1,104 @@
+"""Lists of like things (states, draws, remarks) as JSON and arrays, and back: what a checkpoint is made of.
+
+A thing consists of specs, NamedTuples, dictionaries and lists, down to arrays and numbers. Things are packed column by
+column, so that a thousand draws take no more arrays than one. Only classes of thali come out of a file.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from thali.errors import InvalidFileError
+from thali.ragged import Ragged
+from thali.spec import Spec
+from thali.spec_json import from_json
+
+Array = np.ndarray
+
+
+def pack(things: Sequence[Any], name: str, arrays: dict[str, Array]) -> Any:
+    """The things as JSON; their arrays go into `arrays`, under names that begin with `name`."""
+    first = things[0]
+    kind, parts = _taken_apart(first)
+    if parts is not None:
+        columns: dict[str, list[Any]] = {key: [] for key in parts}
+        for thing in things:
+            other, inner = _taken_apart(thing)
+            if inner is None or other != kind or inner.keys() != columns.keys():
+                raise TypeError(f"{name}: {other} beside {kind}")
+            for key, value in inner.items():
+                columns[key].append(value)
+        packed = [[key, pack(column, f"{name}.{key}", arrays)] for key, column in columns.items()]
+        return {"kind": kind, "parts": packed}  # a list, since files sort the keys of a dictionary
+    if isinstance(first, np.ndarray) or (isinstance(first, np.generic) and len(things) == 1):
+        return _pack_arrays(things, name, arrays)
+    if len(things) == 1 or (not isinstance(first, float | np.generic) and all(thing == first for thing in things)):
+        if first is None or isinstance(first, bool | int | float | str):
+            return {"value": first}
+    elif all(isinstance(thing, bool | int | float | np.generic) for thing in things):
+        arrays[name] = np.array(things)
+        return {"numbers": name}
+    raise TypeError(f"{name} cannot be written to a file: {first!r}")
+
+
+def unpack(form: Any, arrays: dict[str, Array], n: int) -> list[Any]:
+    """The n things that `pack` was given."""
+    if "parts" in form:
+        columns = {key: unpack(part, arrays, n) for key, part in form["parts"]}
+        return [_put_together(form["kind"], {key: column[i] for key, column in columns.items()}) for i in range(n)]
+    if "value" in form:
+        return [form["value"]] * n
+    if "numbers" in form:
+        numbers = arrays[form["numbers"]].tolist()
+    else:
+        ragged = Ragged(arrays[f"{form['arrays']}.values"], arrays[f"{form['arrays']}.shapes"])
+        if not ragged.is_sound():
+            raise ValueError(f"{form['arrays']} does not have the size that it says")
+        numbers = [ragged[i].astype(form["dtype"], order=form["order"])[()] for i in range(len(ragged))]
+        numbers = numbers * n if form["same"] else numbers
+    if len(numbers) != n:
+        raise ValueError(f"{len(numbers)} values where there should be {n}")
+    return numbers
+
+
+def _pack_arrays(things: Sequence[Any], name: str, arrays: dict[str, Array]) -> Any:
+    """Their bits and their memory layout, which decides in what order sums are taken."""
+    first = things[0]
+    same = all(thing is first for thing in things)
+    values = [np.asarray(thing) for thing in ([first] if same else things)]
+    if any(value.dtype != first.dtype or value.ndim != first.ndim for value in values):
+        raise TypeError(f"{name}: arrays of different kinds")
+    if first.dtype == np.uint8 and any(value.max(initial=0) > 1 for value in values):
+        values = [value.astype(np.int16) for value in values]  # bytes are stored as bits
+    ragged = Ragged.pack(values)
+    arrays |= {f"{name}.values": ragged.values, f"{name}.shapes": ragged.shapes}
+    order = "F" if first.flags.f_contiguous and not first.flags.c_contiguous else "C"
+    return {"arrays": name, "dtype": first.dtype.str, "order": order, "same": same}
+
+
+def _taken_apart(thing: Any) -> tuple[str, dict[str, Any] | None]:
+    """(kind, parts); no parts if it is an array or a number."""
+    if isinstance(thing, Spec):
+        return f"spec {type(thing).__name__}", thing.get_params(deep=False)
+    if isinstance(thing, tuple) and hasattr(thing, "_asdict"):
+        return f"tuple {type(thing).__module__}.{type(thing).__qualname__}", thing._asdict()
+    if isinstance(thing, dict):
+        return "dict", thing
+    if isinstance(thing, list | tuple):
+        return "list", {str(i): value for i, value in enumerate(thing)}
+    return type(thing).__name__, None
+
+
+def _put_together(kind: str, parts: dict[str, Any]) -> Any:
+    sort, _, name = kind.partition(" ")
+    if sort == "spec":
+        return from_json({"spec": name} | parts)
+    if sort == "tuple":
+        module, _, name = name.rpartition(".")
+        found = getattr(sys.modules.get(module), name, None) if module.startswith("thali.") else None
+        if not (isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields")):
+            raise InvalidFileError(f"The file names a {kind!r} that this version does not know.")
+        return found(**parts)
+    return parts if sort == "dict" else list(parts.values())

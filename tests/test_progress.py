@@ -1,0 +1,81 @@
+"""Progress: silent at first, then a line or a bar that says where each chain is."""
+
+import io
+import re
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from thali import CollapsedGibbs, progress
+from thali.inference.collapsed_gibbs import SweepInfo
+from thali.progress import Progress
+
+INFERENCE = CollapsedGibbs(n_warmup=10, n_draws=40, thin=2)
+
+
+def chain(n_steps, rng):
+    return SimpleNamespace(infos=[SweepInfo(-float(i), int(rng.integers(3, 6)), 0.0) for i in range(n_steps)])
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    monkeypatch.setattr(progress, "_QUIET", 0.0)
+    monkeypatch.setattr(progress, "_EVERY", 0.0)
+
+
+def lines(chains, capsys, **options):
+    with Progress(chains, INFERENCE, **{"verbose": True} | options) as show:
+        for one in chains:
+            one.infos += one.infos[-9:]  # nine more steps since the beginning
+        time.sleep(0.01)
+        show()
+    return capsys.readouterr().err
+
+
+def test_a_plain_line(at_once, capsys, rng):
+    text = lines([chain(0, rng), chain(3, rng), chain(72, rng)], capsys)
+    assert text.count("\n") == 1
+    first, second, third = text.split(";  ")
+    assert re.match(r" +3\d%  about \d+ s left  chain 1 finding a start$", first)
+    assert re.fullmatch(r"chain 2 K=\d  log p -2\.0", second)  # no draws yet
+    assert re.fullmatch(r"chain 3 K=\d  log p -71\.0  ESS\(K\) \d+\n", third)
+
+
+def test_the_effective_size_is_that_of_the_draws(rng):
+    from thali.diagnostics import diagnose
+
+    one = chain(90, rng)
+    draws = np.array([[info.n_features for info in one.infos[11::2]]])
+    assert draws.shape == (1, 40)
+    expected = f"  ESS(K) {diagnose({'K': draws})['K'].ess:.0f}"
+    assert Progress([one], INFERENCE, True)._size(one) == expected
+
+
+@pytest.mark.parametrize("verbose", [False, None])
+def test_silent_unless_asked_or_on_a_terminal(at_once, capsys, rng, verbose):
+    assert lines([chain(20, rng)], capsys, verbose=verbose) == ""
+
+
+def test_silent_in_the_first_seconds(capsys, rng):
+    assert lines([chain(20, rng)], capsys) == ""
+
+
+class Terminal(io.StringIO):
+    """Standard error that says it is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+def test_bars_on_a_terminal(at_once, monkeypatch, rng):
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "120")
+    with Progress([chain(0, rng), chain(72, rng)], INFERENCE, None) as show:
+        show()
+    text = terminal.getvalue()
+    assert "finding a start" in text
+    assert "72/90" in text
+    assert "ESS(K)" in text
