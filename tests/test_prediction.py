@@ -10,6 +10,7 @@ import pytest
 from scipy.special import expit, logsumexp, ndtr
 from scipy.stats import norm, poisson
 
+import thali
 from thali import IBP, BetaBernoulli, LinearGaussian, prediction
 from thali.model import Model
 from thali.posterior import Draw, Draws
@@ -312,3 +313,36 @@ def test_numbers_of_the_pages(page, capsys):
     for line, comment in zip(printed, said, strict=True):
         for found, expected in zip(re.findall(number, line), re.findall(number, comment), strict=False):
             assert abs(float(found) - float(expected)) < 0.1, f"{line!r}, the page says {comment!r}"
+
+
+def test_scores_of_draws_while_a_fit_runs(monkeypatch):
+    """A draw is scored by its own bits; the fit does not depend on the held-out values."""
+    from thali import estimator
+
+    rng = np.random.default_rng(3)
+    X = thali.datasets.bars(60, random_state=1).X
+    hidden = rng.random(X.shape) < 0.1
+    seen = {}
+
+    class Watcher:
+        def __init__(self, chains, inference, verbose, score):
+            seen.update(chains=chains, score=score)
+
+        def __enter__(self):
+            return lambda: None
+
+        def __exit__(self, *_):
+            pass
+
+    settings = {"inference": thali.CollapsedGibbs(n_warmup=5, n_draws=5), "n_chains": 1, "random_state": 0}
+    plain = thali.LatentFeatures(**settings).fit(np.where(hidden, np.nan, X))
+    monkeypatch.setattr(estimator, "Progress", Watcher)
+    model = thali.LatentFeatures(**settings).fit(np.where(hidden, np.nan, X), heldout=X)
+    assert np.array_equal(model.components_, plain.components_)
+    draw = seen["chains"][0].kept[-1]
+    mean = draw.observation.reconstruct(draw.z[:, draw.z.any(axis=0)], draw.codebook["features"])
+    var = draw.observation.noise_var
+    rough = float(np.mean(-0.5 * np.log(2 * np.pi * var) - 0.5 * (X - mean)[hidden] ** 2 / var))
+    assert seen["score"](draw) == pytest.approx(rough, abs=0.1)
+    with pytest.raises(thali.InvalidDataError, match="heldout must have the shape"):
+        model.fit(X, heldout=X)

@@ -16,7 +16,8 @@ INFERENCE = CollapsedGibbs(n_warmup=10, n_draws=40, thin=2)
 
 
 def chain(n_steps, rng):
-    return SimpleNamespace(infos=[SweepInfo(-float(i), int(rng.integers(3, 6)), 0.0) for i in range(n_steps)])
+    infos = [SweepInfo(-float(i), int(rng.integers(3, 6)), 0.0) for i in range(n_steps)]
+    return SimpleNamespace(infos=infos, kept=["a draw"] if n_steps > 10 else [])
 
 
 @pytest.fixture
@@ -38,9 +39,9 @@ def test_a_plain_line(at_once, capsys, rng):
     text = lines([chain(0, rng), chain(3, rng), chain(72, rng)], capsys)
     assert text.count("\n") == 1
     first, second, third = text.split(";  ")
-    assert re.match(r" +3\d%  about \d+ s left  chain 1 finding a start$", first)
-    assert re.fullmatch(r"chain 2 K=\d  log p -2\.0", second)  # no draws yet
-    assert re.fullmatch(r"chain 3 K=\d  log p -71\.0  ESS\(K\) \d+\n", third)
+    assert re.match(r" +3\d%  about \d+ s left  chain 0 finding a start$", first)
+    assert re.fullmatch(r"chain 1 K=\d  log p -2\.0", second)  # no draws yet
+    assert re.fullmatch(r"chain 2 K=\d  log p -71\.0  ESS\(K\) \d+\n", third)
 
 
 def test_the_effective_size_is_that_of_the_draws(rng):
@@ -51,6 +52,12 @@ def test_the_effective_size_is_that_of_the_draws(rng):
     assert draws.shape == (1, 40)
     expected = f"  ESS(K) {diagnose({'K': draws})['K'].ess:.0f}"
     assert Progress([one], INFERENCE, True)._size(one) == expected
+
+
+def test_the_held_out_score_of_the_last_draw(at_once, capsys, rng):
+    text = lines([chain(3, rng), chain(72, rng)], capsys, score=lambda draw: {"a draw": -1.2134}[draw])
+    assert text.count("held-out") == 1
+    assert "held-out -1.213  ESS(K)" in text
 
 
 @pytest.mark.parametrize("verbose", [False, None])

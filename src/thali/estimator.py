@@ -86,8 +86,12 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     # ---- fitting
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Sample the posterior given X (n_rows, n_dims); NaN cells are missing. y is ignored."""
+    def fit(self, X: Any, y: Any = None, *, heldout: Any = None) -> Self:
+        """Sample the posterior given X (n_rows, n_dims); NaN cells are missing. y is ignored.
+
+        `heldout` may hold the values of cells that are missing in X: the progress then shows how well they are
+        predicted. The fit does not depend on them.
+        """
         model = self._model()
         self._check_settings()
         X = model.observation.check_data(self._validated(X, reset=True))
@@ -97,7 +101,7 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         chains = [Chain(number, stream) for number, stream in enumerate(streams)]
         about = self._about(model, choice, fingerprint(X))
         run = None if self.checkpoint is None else Checkpoint.create(self.checkpoint, about, len(X), chains)
-        return self._sample(X, about, chains, run)
+        return self._sample(X, about, chains, run, heldout)
 
     def _check_settings(self) -> None:
         if not isinstance(self.n_chains, int | np.integer) or isinstance(self.n_chains, bool) or self.n_chains < 1:
@@ -114,10 +118,13 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         names = [str(name) for name in getattr(self, "feature_names_in_", [])]
         return saving.About(self.get_params(deep=False), model, choice, data_fingerprint, self.n_features_in_, names)
 
-    def _sample(self, X: Array, about: saving.About, chains: list[Chain], run: Checkpoint | None) -> Self:
+    def _sample(
+        self, X: Array, about: saving.About, chains: list[Chain], run: Checkpoint | None, heldout: Any = None
+    ) -> Self:
         """Run the chains to their end, from wherever they are."""
         inference = about.choice.inference
-        with run.alone() if run else nullcontext(), Progress(chains, inference, self.verbose) as progress:
+        score = None if heldout is None else prediction.scorer(X, self._validated(heldout, reset=False))
+        with run.alone() if run else nullcontext(), Progress(chains, inference, self.verbose, score) as progress:
             result = run_chains(
                 chains, inference, about.model, X,
                 n_jobs=self.n_jobs, max_time=self.max_time, target_ess=self.target_ess,
@@ -304,10 +311,10 @@ def load(path: str | os.PathLike[str]) -> LatentFeatures:
     return estimator
 
 
-def resume(checkpoint: str | os.PathLike[str], X: Any, **settings: Any) -> LatentFeatures:
+def resume(checkpoint: str | os.PathLike[str], X: Any, *, heldout: Any = None, **settings: Any) -> LatentFeatures:
     """Go on with the run in a checkpoint folder, with the same X, to the bits that it would have had without a stop.
 
-    Settings that leave the draws as they are may be given anew: n_jobs, verbose, target_ess and max_time, which counts
+    `heldout` is that of `fit`. Settings that leave the draws as they are may be given anew: n_jobs, verbose, target_ess and max_time, which counts
     from now.
     """
     if not settings.keys() <= {"n_jobs", "verbose", "max_time", "target_ess"}:
@@ -328,7 +335,7 @@ def resume(checkpoint: str | os.PathLike[str], X: Any, **settings: Any) -> Laten
             f"X must be the data of the run in {checkpoint}: {wanted}. "
             f"Got {X.shape[0]} x {X.shape[1]} with {fingerprint(X)[:12]}. Give the same X, or fit anew."
         )
-    return _named(estimator, run.about)._sample(X, run.about, chains, run)
+    return _named(estimator, run.about)._sample(X, run.about, chains, run, heldout)
 
 
 def _named(estimator: LatentFeatures, about: saving.About) -> LatentFeatures:

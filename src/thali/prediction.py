@@ -8,6 +8,7 @@ Rows that were not fitted are encoded by several draws of all chains, each weigh
 cells.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -144,6 +145,23 @@ def heldout(posterior: Draws, X: Array, mask: Array, by: str, *, fitted: bool) -
             given[np.arange(len(row)), dim] = X[row, dim]
         total = posterior.log_density(given if by_cell else X) - before
     return float(total.sum() / len(row))
+
+
+def scorer(X: Array, heldout: Array) -> Callable[[Any], float]:
+    """A function of a draw: mean log density of the cells that are missing in X and known in `heldout`, given it."""
+    mask = np.isnan(X) & ~np.isnan(heldout) if heldout.shape == X.shape else np.zeros(1, dtype=bool)
+    if not mask.any():
+        raise InvalidDataError(
+            f"heldout must have the shape {X.shape} of X and hold values of cells that are missing in X. "
+            f"Got shape {heldout.shape} with none. Leave it out, or give X as it was before cells were hidden."
+        )
+    rows = np.flatnonzero(mask.any(axis=1))
+
+    def score(draw: Any) -> float:
+        z = draw.z[rows][:, draw.z.any(axis=0)]
+        return float(draw.observation.log_cells(heldout[rows], z, draw.codebook)[mask[rows]].mean())
+
+    return score
 
 
 # ---- new rows

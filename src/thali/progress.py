@@ -5,7 +5,7 @@ Nothing is shown in the first two seconds, so that quick fits stay silent.
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,16 @@ _EVERY = 5.0  # seconds between plain lines, and between two estimates of an eff
 
 
 class Progress:
-    """Looks at the chains of a run whenever it is called."""
+    """Looks at the chains of a run whenever it is called. `score` gives the held-out score of a draw."""
 
-    def __init__(self, chains: Sequence[Any], inference: Any, verbose: bool | None) -> None:
-        self.chains, self.inference = chains, inference
+    def __init__(
+        self,
+        chains: Sequence[Any],
+        inference: Any,
+        verbose: bool | None,
+        score: Callable[[Any], float] | None = None,
+    ) -> None:
+        self.chains, self.inference, self.score = chains, inference, score
         self.n_steps = inference.n_warmup + inference.n_draws * inference.thin
         terminal = sys.stderr.isatty()
         self._mode = "off" if verbose is False or (verbose is None and not terminal) else "bar" if terminal else "lines"
@@ -48,7 +54,7 @@ class Progress:
         if self._mode == "bar":
             self._update_bars()
         elif is_time:
-            notes = [f"chain {i + 1} {self._note(i)}" for i in range(len(self.chains))]
+            notes = [f"chain {i} {self._note(i)}" for i in range(len(self.chains))]
             print(f"{self._share(now - self._begin)}  {';  '.join(notes)}", file=sys.stderr, flush=True)
 
     def _share(self, seconds: float) -> str:
@@ -66,11 +72,12 @@ class Progress:
         return f"K={infos[-1].n_features}  log p {infos[-1].log_joint:.1f}{self._sizes[i]}"
 
     def _size(self, chain: Any) -> str:
-        """Effective number of draws of K so far."""
+        """Effective number of draws of K so far, and the held-out score of the last one."""
         first, thin = self.inference.n_warmup + self.inference.thin - 1, self.inference.thin
         numbers = np.array([[info.n_features for info in chain.infos[first::thin]]])
         ess = diagnose({"K": numbers})["K"].ess if numbers.size else np.nan
-        return "" if np.isnan(ess) else f"  ESS(K) {ess:.0f}"
+        size = "" if np.isnan(ess) else f"  ESS(K) {ess:.0f}"
+        return size if self.score is None or not chain.kept else f"  held-out {self.score(chain.kept[-1]):.3f}{size}"
 
     def _update_bars(self) -> None:
         if self._bars is None:
@@ -88,7 +95,7 @@ class Progress:
                 transient=True,
             )
             self._tasks = [
-                self._bars.add_task(f"chain {i + 1}", total=self.n_steps, note="") for i in range(len(self.chains))
+                self._bars.add_task(f"chain {i}", total=self.n_steps, note="") for i in range(len(self.chains))
             ]
             self._bars.start()
         for i, task in enumerate(self._tasks):

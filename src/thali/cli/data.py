@@ -26,6 +26,11 @@ class Data(NamedTuple):
 
         return self._named(np.where(self.hidden, np.nan, self.X))
 
+    @property
+    def heldout_values(self) -> "np.ndarray | None":
+        """What a fit may look at while it runs, to say how well it predicts."""
+        return self.X if self.hidden.any() else None
+
     def _named(self, X: "np.ndarray") -> Any:
         if self.dim_names is None:
             return X

@@ -106,7 +106,7 @@ def fit(
     try:
         if checkpoint:
             remember(folder, {"file": str(file.resolve()), "holdout": holdout, "seed": seed})
-        model = sample(lambda: model.fit(data.visible), data, output)
+        model = sample(lambda: model.fit(data.visible, heldout=data.heldout_values), data, output)
     finally:
         if not holds_run(folder):  # nothing was begun, so nothing is left behind
             remove(folder)

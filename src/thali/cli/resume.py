@@ -49,7 +49,11 @@ def resume(
     say(f"going on with {folder}", quiet=quiet)
     compile_kernels(quiet=quiet)
     model = sample(
-        lambda: thali.resume(folder, table.visible, n_jobs=jobs, verbose=not quiet, **settings), table, output
+        lambda: thali.resume(
+            folder, table.visible, heldout=table.heldout_values, n_jobs=jobs, verbose=not quiet, **settings
+        ),
+        table,
+        output,
     )
     report(model, table, output, began, json=json, quiet=quiet)
 
