@@ -112,12 +112,17 @@ class Beta(Spec):
     support = (0.0, 1.0)
 
     def log_prob(self, x: float) -> float:
+        if not 0 < x < 1:  # a slice sampler may ask
+            return -math.inf
         log_norm = math.lgamma(self.a + self.b) - math.lgamma(self.a) - math.lgamma(self.b)
         return log_norm + (self.a - 1) * math.log(x) + (self.b - 1) * math.log1p(-x)
 
     def sample(self, rng: np.random.Generator) -> float:
         # a draw that rounds to the edge of (0, 1) has probability zero; keep it inside
         return float(min(max(rng.beta(self.a, self.b), 1e-300), 1 - 1e-16))
+
+    def scaled(self, unit: float) -> Self:
+        return self
 
     @property
     def centre(self) -> float:

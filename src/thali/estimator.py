@@ -314,8 +314,8 @@ def load(path: str | os.PathLike[str]) -> LatentFeatures:
 def resume(checkpoint: str | os.PathLike[str], X: Any, *, heldout: Any = None, **settings: Any) -> LatentFeatures:
     """Go on with the run in a checkpoint folder, with the same X, to the bits that it would have had without a stop.
 
-    `heldout` is that of `fit`. Settings that leave the draws as they are may be given anew: n_jobs, verbose, target_ess and max_time, which counts
-    from now.
+    Settings that leave the draws as they are may be given anew: n_jobs, verbose, target_ess and max_time, which counts
+    from now. `heldout` is that of `fit`.
     """
     if not settings.keys() <= {"n_jobs", "verbose", "max_time", "target_ess"}:
         raise InvalidParameterError(

@@ -73,7 +73,7 @@ def iterate(
 def resolve_n_jobs(n_jobs: int | None, n_chains: int) -> int:
     """Number of threads: None or -1 for as many as cores and chains allow."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if n_jobs is None or n_jobs == -1:
+    if n_jobs is None or (isinstance(n_jobs, int | np.integer) and n_jobs == -1):
         n_jobs = cores
     if not isinstance(n_jobs, int | np.integer) or isinstance(n_jobs, bool) or n_jobs < 1:
         raise InvalidParameterError(f"n_jobs must be None, -1 or a positive integer. Got {n_jobs!r}.")

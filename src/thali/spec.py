@@ -7,6 +7,7 @@ every hyperparameter is a number is called *concrete*, and the current state of 
 import dataclasses
 import math
 import numbers
+import sys
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Self
@@ -28,7 +29,10 @@ class Domain:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+    """A plain finite number; a whole number that no float can hold is none."""
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    return isinstance(value, float | np.integer | np.floating) and math.isfinite(value)
 
 
 def _is_integer(value: Any) -> bool:

@@ -1,5 +1,6 @@
-"""Readers of data files: one function, `read_table`, for every format."""
+"""Tables in files: one function to read and one to write every format."""
 
 from thali.io.tables import Table, read_table
+from thali.io.write import print_table, write_table
 
-__all__ = ["Table", "read_table"]
+__all__ = ["Table", "print_table", "read_table", "write_table"]

@@ -15,6 +15,7 @@ class Cells(NamedTuple):
     X: np.ndarray
     row_names: tuple[str, ...] | None
     dim_names: tuple[str, ...] | None
+    index_name: str = ""  # what stands above the row names
 
 
 def are_row_names(texts: Sequence[str]) -> bool:

@@ -67,7 +67,7 @@ def _read(path: Path, file: TextIO, delimiter: str) -> Cells:
     column = [_number(head) for head in heads]
     is_index = header is not None and not header[0].strip()  # as pandas and R write the names of the rows
     if width > 1 and (None in column or is_index) and are_row_names(heads):
-        return Cells(X, tuple(heads), tuple(labels[1:]) if header else None)
+        return Cells(X, tuple(heads), tuple(labels[1:]) if header else None, header[0].strip() if header else "")
     if None in column:
         example = heads[column.index(None)]
         hint = _separator_hint(delimiter, example) if width == 1 else ""

@@ -21,15 +21,15 @@ def read_parquet(path: Path) -> Cells:
         raise InvalidDataError(f"{path} has no rows; expected at least one")
     names = [str(name) for name in frame.columns]
     columns = [frame.iloc[:, i] for i in range(frame.shape[1])]
-    row_names = _names(frame.index.to_series())
+    row_names, index_name = _names(frame.index.to_series()), frame.index.name
     if row_names is None and columns:
         row_names = _names(columns[0])
         if row_names is not None:
-            names, columns = names[1:], columns[1:]
+            index_name, names, columns = names[0], names[1:], columns[1:]
     if not columns:
         raise no_numbers_error(path)
     values = [_floats(path, name, column) for name, column in zip(names, columns, strict=True)]
-    return Cells(np.column_stack(values), row_names, tuple(names))
+    return Cells(np.column_stack(values), row_names, tuple(names), "" if index_name is None else str(index_name))
 
 
 def _load(path: Path) -> "pd.DataFrame":

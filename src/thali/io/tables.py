@@ -23,6 +23,7 @@ class Table(NamedTuple):
     row_names: tuple[str, ...] | None
     dim_names: tuple[str, ...] | None
     source: str
+    index_name: str = ""  # what stands above the row names
 
 
 _READERS: dict[str, Callable[[Path], Cells]] = {
@@ -55,7 +56,7 @@ def read_table(path: str | os.PathLike[str]) -> Table:
     except OSError as error:
         raise InvalidDataError(f"cannot read {path}: {error.strerror or error}") from error
     _check_finite(path, cells)
-    return Table(cells.X, cells.row_names, cells.dim_names, str(path))
+    return Table(cells.X, cells.row_names, cells.dim_names, str(path), cells.index_name)
 
 
 def _reader(path: Path) -> Callable[[Path], Cells]:

@@ -11,6 +11,7 @@ from thali.kernels._jit import jit
 
 _LOG_2PI = math.log(2.0 * math.pi)
 _NEGLIGIBLE = 36.0
+_MOST = 2000  # unknown features of a row: an outlier of 10^9 sd would else ask for as many
 
 
 def _row_forms(x, observed, features, full_gram, b, gram):
@@ -41,7 +42,7 @@ def _row_forms(x, observed, features, full_gram, b, gram):
 def _log_row(q, s, n_dims, noise_var, feature_var, new_rate):
     """log sum_j Poisson(j; new_rate) N(residual; 0, noise_var (1 + q) + j feature_var), s = |residual|^2.
 
-    eq: own.encode. Terms are added until the Poisson tail is negligible against any likelihood.
+    eq: own.encode. Terms are added until the Poisson tail is negligible against any likelihood, at most _MOST.
     """
     v = noise_var * (1.0 + q)
     top = -0.5 * n_dims * (_LOG_2PI + math.log(v)) - 0.5 * s / v - new_rate
@@ -56,7 +57,8 @@ def _log_row(q, s, n_dims, noise_var, feature_var, new_rate):
         log_poisson += math.log(new_rate / j)
         v += feature_var
         best = max(v, peak)
-        if j > new_rate and log_poisson - 0.5 * (n_dims * (_LOG_2PI + math.log(best)) + s / best) < top - _NEGLIGIBLE:
+        tail = log_poisson - 0.5 * (n_dims * (_LOG_2PI + math.log(best)) + s / best)
+        if j > new_rate and (tail < top - _NEGLIGIBLE or j >= _MOST):
             break
         term = log_poisson - 0.5 * n_dims * (_LOG_2PI + math.log(v)) - 0.5 * s / v
         if term > top:
