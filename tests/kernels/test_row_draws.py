@@ -1,4 +1,4 @@
-"""`scan_bits`, `scan_groups` and `draw_new` against their twins."""
+"""`flip_bit`, `scan_bits`, `scan_groups` and `draw_new` against their twins."""
 
 import time
 
@@ -104,7 +104,6 @@ def test_scan_groups_equals_its_twin(seed, n_rows, K, n_dims, ridge, lazy, finit
         ("- h[k] * g[j] + ee", "+ ee"),
         ("total += 1.0 / a if upper < 0.0 else np.inf", "total += 0.0"),
         ("odds += step * log_odds", "odds += log_odds"),
-        ("step * P[k, j] + t_P * g[j]", "step * P[k, j]"),
     ],
 )
 def test_a_wrong_scan_of_groups_is_seen(old, new):
@@ -112,6 +111,36 @@ def test_a_wrong_scan_of_groups_is_seen(old, new):
     with pytest.raises(AssertionError):  # noqa: PT012 (any of these rows may show it)
         for seed in range(30):
             compare(wrong, 8, 5, 3, 0.5, True, True, seed=seed, expected=expected)
+
+
+FLIP = ("z", "K", "P", "G", "mu", "n_cells", "g", "h", "shrink", "ee", "Pz", "Gz")
+
+
+def check_flip(function, seed, lazy):
+    mine, theirs = (row(seed, 8, 5, 3, 0.5, lazy, True) for _ in range(2))
+    for k in (0, 3, 0):
+        function(k, *(mine[name] for name in FLIP))
+        twin.flip_bit(k, *(theirs[name] for name in FLIP))
+    for name in ("z", "Pz", "Gz"):
+        assert np.allclose(mine[name], theirs[name], rtol=1e-9, atol=1e-9), name
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_flip_bit_equals_its_twin(lazy):
+    for seed in range(20):
+        check_flip(plain(kernel.flip_bit), seed, lazy)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("+ t * g[j]", ""), ("step * P[k, j] + t_P * g[j]", "step * P[k, j]"), ("Gz[j] -= t * mu[c, j]", "pass")],
+)
+def test_a_wrong_flip_is_seen(old, new):
+    wrong = mutant(kernel.flip_bit, old, new)
+    with pytest.raises(AssertionError):  # noqa: PT012
+        for seed in range(20):
+            check_flip(wrong, seed, True)
+            check_flip(wrong, seed, False)
 
 
 def test_scan_bits_of_no_observed_cells_follows_the_prior(rng):
@@ -134,9 +163,7 @@ def test_scan_bits_of_no_observed_cells_follows_the_prior(rng):
         ("+ shrink * g[k] * g[k]", ""),
         ("(s * w - s_new * v) + step * odds[k]\n            if", "(s * w - s_new * v) + odds[k]\n            if"),
         ("order[j] = order[i]", "pass"),
-        ("+ t * g[j]", ""),
         ("sure[k] = u_bit[k] * (1.0 + a)", "sure[k] = u_bit[k] * (1.0 + 4.0 * a)"),
-        ("step * P[k, j] + t_P * g[j]", "step * P[k, j]"),
     ],
 )
 def test_a_wrong_scan_is_seen(old, new):

@@ -11,6 +11,13 @@ def _log_density(q, s, n_dims, precision):
     return -0.5 * n_dims * np.log(1 + q) - 0.5 * precision * s / (1 + q)
 
 
+def flip_bit(k, z, K, P, G, mu, n_cells, g, h, shrink, ee, Pz, Gz):
+    z[k] = 1.0 - z[k]
+    Pz[:K] = (P[:K, :K] + shrink * np.outer(g[:K], g[:K])) @ z[:K]
+    G_out = G[:K, :K] - np.outer(g[:K], h[:K]) - np.outer(h[:K], g[:K]) + ee * np.outer(g[:K], g[:K])
+    Gz[:K] = (G_out - mu[:n_cells, :K].T @ mu[:n_cells, :K]) @ z[:K]
+
+
 def scan_bits(
     z, order, K, others, log_odds, P, G, mu, n_cells, g, h, shrink, ee, b, Pz, Gz, q, s, n_dims, precision, rng, work
 ):

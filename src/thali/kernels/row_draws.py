@@ -9,6 +9,23 @@ from thali.kernels._jit import inlined, jit
 _NEGLIGIBLE = 36.0  # nats below the largest term at which the tail of a sum is dropped (2e-16)
 
 
+def _flip_bit(k, z, K, P, G, mu, n_cells, g, h, shrink, ee, Pz, Gz):
+    """Flip bit k and keep Pz = P_out z, Gz = G_out z in step; mu (n_cells, K) of missing cells is taken out of G."""
+    step = 1.0 - 2.0 * z[k]
+    z[k] += step
+    gk = step * g[k]
+    t = step * (ee * g[k] - h[k])
+    t_P = shrink * gk
+    for j in range(K):
+        Pz[j] += step * P[k, j] + t_P * g[j]
+    for j in range(K):
+        Gz[j] += step * G[k, j] - gk * h[j] + t * g[j]
+    for c in range(n_cells):
+        t = step * mu[c, k]
+        for j in range(K):
+            Gz[j] -= t * mu[c, j]
+
+
 def _scan_bits(
     z, order, K, others, log_odds, P, G, mu, n_cells, g, h, shrink, ee, b, Pz, Gz, q, s, n_dims, precision, rng, work
 ):
@@ -67,20 +84,9 @@ def _scan_bits(
             # eq: DV09.bit-conditional
             delta = half * math.log(var * v) + scale * (s * w - s_new * v) + step * odds[k]
             if delta > 40.0 or (delta > -40.0 and u_bit[k] * (1.0 + math.exp(-delta)) < 1.0):
-                z[k] += step
                 q = q_new
                 s = s_new
-                gk = step * g[k]
-                t = step * (ee * g[k] - h[k])
-                t_P = shrink * gk
-                for j in range(K):
-                    Pz[j] += step * P[k, j] + t_P * g[j]
-                for j in range(K):
-                    Gz[j] += step * G[k, j] - gk * h[j] + t * g[j]
-                for c in range(n_cells):
-                    t = step * mu[c, k]
-                    for j in range(K):
-                        Gz[j] -= t * mu[c, j]
+                flip_bit(k, z, K, P, G, mu, n_cells, g, h, shrink, ee, Pz, Gz)
                 break
     return q, s
 
@@ -163,20 +169,7 @@ def _scan_groups(
             s = s_new[chosen]
             for i in range(size):
                 if (chosen >> i) & 1:
-                    k = order[first + i]
-                    step = 1.0 - 2.0 * z[k]
-                    z[k] += step
-                    gk = step * g[k]
-                    t = step * (ee * g[k] - h[k])
-                    t_P = shrink * gk
-                    for j in range(K):
-                        Pz[j] += step * P[k, j] + t_P * g[j]
-                    for j in range(K):
-                        Gz[j] += step * G[k, j] - gk * h[j] + t * g[j]
-                    for c in range(n_cells):
-                        t = step * mu[c, k]
-                        for j in range(K):
-                            Gz[j] -= t * mu[c, j]
+                    flip_bit(order[first + i], z, K, P, G, mu, n_cells, g, h, shrink, ee, Pz, Gz)
         first += size
     return q, s
 
@@ -229,6 +222,7 @@ def _draw_new(q, s, n_dims, ridge, precision, rate, terms, u):
     return n_terms - 1
 
 
+flip_bit = inlined(_flip_bit)
 scan_bits = inlined(_scan_bits)
 scan_groups = jit(_scan_groups)
 draw_new = inlined(_draw_new)
