@@ -98,7 +98,7 @@ def test_chain_reaches_the_exact_posterior(prior, noise, missing, rng):
 @pytest.mark.parametrize("noise", NOISE)
 @pytest.mark.parametrize("prior", PRIORS)
 def test_chain_reaches_the_exact_posterior_long(prior, noise, missing, rng):
-    scores = chain_scores(PRIORS[prior], NOISE[noise], missing, rng, 4000)
+    scores = chain_scores(PRIORS[prior], NOISE[noise], missing, rng, 1200)
     assert worst(scores) <= z_limit(len(scores)), scores
 
 

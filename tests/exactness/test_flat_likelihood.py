@@ -45,7 +45,7 @@ def test_flat_likelihood_keeps_the_prior(rng):
 
 @pytest.mark.slow
 def test_flat_likelihood_keeps_the_prior_long(rng):
-    z = z_scores(prior_run(rng, IBP(mass=MASS), 200, 1000), expected())
+    z = z_scores(prior_run(rng, IBP(mass=MASS), 150, 800), expected())
     assert np.abs(z).max() <= z_limit(len(z)), z
 
 

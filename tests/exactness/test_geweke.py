@@ -65,7 +65,7 @@ LEARNED = {
 @pytest.mark.parametrize("missing", [None, MISSING], ids=["complete", "missing cells"])
 @pytest.mark.parametrize("prior", PRIORS)
 def test_sweep(prior, missing, rng):
-    result = geweke_sweeps(PRIORS[prior], FIXED, rng, n_replicates=100_000, missing=missing)
+    result = geweke_sweeps(PRIORS[prior], FIXED, rng, n_replicates=40_000, missing=missing)
     assert len(result.z) >= 12
     assert result.passed, result.worst
 
@@ -104,7 +104,7 @@ def test_whole_step(name, rng):
 @pytest.mark.parametrize("missing", [None, MISSING], ids=["complete", "missing cells"])
 @pytest.mark.parametrize("name", LEARNED)
 def test_whole_step_long(name, missing, rng):
-    result = geweke(LEARNED[name], CollapsedGibbs(moves=1.0), rng, n_replicates=100_000, missing=missing)
+    result = geweke(LEARNED[name], CollapsedGibbs(moves=1.0), rng, n_replicates=40_000, missing=missing)
     assert result.passed, result.worst
 
 

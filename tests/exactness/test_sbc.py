@@ -39,7 +39,7 @@ def test_calibrated(rng):
 @pytest.mark.slow
 def test_calibrated_long(rng):
     result = sbc(
-        MODEL, CollapsedGibbs(start="spectral", moves=1.0), rng, n_replicates=2000, n_draws=63, n_warmup=150, thin=5
+        MODEL, CollapsedGibbs(start="spectral", moves=1.0), rng, n_replicates=1000, n_draws=63, n_warmup=150, thin=5
     )
     assert result.passed(), result.p_values
 
