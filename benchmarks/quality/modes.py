@@ -60,6 +60,8 @@ def measure(name: str, recipe: str, seed: int, length: dict[str, Any], n_jobs: i
     model = estimator(problem, recipe, seed, length, n_jobs)
     wall, cpu = time.perf_counter(), time.process_time()
     model.fit(problem.X)
+    if model.interrupted_:  # half a fit is no figure
+        raise KeyboardInterrupt
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     draws = model.posterior_.draws
     energy = draws["free_energy"]

@@ -40,7 +40,10 @@ def fit(
     """The binary model: a learned offset, a noise level per dim above a share of the dim's variance."""
     observation = LinearGaussian(noise_var=PerDim(), offset=NormalOffset(), noise_floor=floor)
     model = LatentFeatures(observation, inference=CollapsedGibbs(**settings), n_chains=n_chains, random_state=seed)
-    return model.fit(np.where(hidden, np.nan, X))
+    model.fit(np.where(hidden, np.nan, X))
+    if model.interrupted_:  # half a fit is no figure
+        raise KeyboardInterrupt
+    return model
 
 
 def predict(posterior: Any, X: np.ndarray, hidden: np.ndarray, chain: int) -> tuple[np.ndarray, np.ndarray]:
