@@ -22,9 +22,11 @@ import numpy as np
 from thali import files
 from thali.errors import InvalidFileError, InvalidParameterError
 from thali.packing import pack, unpack
+from thali.posterior import Draws
 from thali.rng import freeze, thaw
 from thali.run import Chain
 from thali.saving import About
+from thali.soundness import check_draws, check_state
 
 EVERY = 5.0  # seconds between two checkpoints of a chain,
 _SHARE = 0.01  # or this share of the time so far, so that a long run does not leave thousands of files,
@@ -112,8 +114,20 @@ class Checkpoint:
                 infos += unpack(meta["infos"], arrays, int(meta["n_steps"]))
         if (len(kept), len(infos)) != (written.n_draws, written.n_steps):
             raise files.damaged(path, f"it should complete {written.n_draws} draws")
+        with files.blamed(path):
+            for info in infos:
+                float(info.log_joint), int(info.n_features)
+            if kept:
+                check_draws(Draws.from_chains(self.about.model, [kept]), self.about.n_dims)
         self._written[number] = written
         return Chain(number, rng, state, kept, infos)
+
+    def check(self, chains: list[Chain], X: np.ndarray) -> None:
+        """Refuse states that cannot be those of a run on X."""
+        for chain in chains:
+            if chain.state is not None:
+                with files.blamed(self._path(chain.number, "state")):
+                    check_state(chain.state, self.about, X)
 
     @contextmanager
     def alone(self) -> Iterator[None]:

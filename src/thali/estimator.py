@@ -9,13 +9,19 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from thali import prediction, saving
 from thali.auto import Choice, choose
 from thali.checkpoint import Checkpoint, remove
 from thali.diagnostics import Diagnosis, agree, diagnose, verdict
-from thali.errors import InvalidDataError, InvalidDataTypeError, InvalidFileError, InvalidParameterError
+from thali.errors import (
+    InvalidDataError,
+    InvalidDataTypeError,
+    InvalidFileError,
+    InvalidParameterError,
+    ThaliError,
+)
 from thali.files import blamed
 from thali.model import Model
 from thali.observations import LinearGaussian
@@ -110,6 +116,8 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             value = getattr(self, name)
             if value is not None and not positive.contains(value):
                 raise InvalidParameterError(f"{name} must be None or a positive number. Got {value!r}.")
+        if not isinstance(self.verbose, int | np.bool_ | None):
+            raise InvalidParameterError(f"verbose must be True, False or None. Got {self.verbose!r}.")
         if not isinstance(self.checkpoint, str | os.PathLike | None):
             raise InvalidParameterError(f"checkpoint must be None or the path of a folder. Got {self.checkpoint!r}.")
         resolve_n_jobs(self.n_jobs, self.n_chains)
@@ -125,11 +133,21 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         inference = about.choice.inference
         score = None if heldout is None else prediction.scorer(X, self._validated(heldout, reset=False))
         with run.alone() if run else nullcontext(), Progress(chains, inference, self.verbose, score) as progress:
-            result = run_chains(
-                chains, inference, about.model, X,
-                n_jobs=self.n_jobs, max_time=self.max_time, target_ess=self.target_ess,
-                keep=run.keep if run else None, watch=(progress, run.complain) if run else (progress,),
-            )  # fmt: skip
+            try:
+                result = run_chains(
+                    chains, inference, about.model, X,
+                    n_jobs=self.n_jobs, max_time=self.max_time, target_ess=self.target_ess,
+                    keep=run.keep if run else None, watch=(progress, run.complain) if run else (progress,),
+                )  # fmt: skip
+                if not all(np.isfinite(values).all() for values in result.posterior.draws.values()):
+                    raise FloatingPointError("a draw is not finite")
+            except ThaliError:
+                raise
+            except (ArithmeticError, ValueError, MemoryError) as error:  # all else was checked before
+                raise InvalidParameterError(
+                    "The hyperparameters must suit the scale of X, so that numbers stay in range. "
+                    f"Got: {error}. Let noise_var and feature_var be learned, or scale X."
+                ) from error
         self.stopped_by_ = result.stopped_by
         self.interrupted_ = result.stopped_by == "interrupt"
         if self.interrupted_:
@@ -152,10 +170,14 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def _validated(self, X: Any, *, reset: bool) -> Array:
         try:
-            return validate_data(self, X, reset=reset, dtype=np.float64, order="C", ensure_all_finite="allow-nan")
-        except (TypeError, ValueError) as error:  # scikit-learn's words, our class
+            X = validate_data(self, X, reset=reset, dtype=np.float64, order="C", ensure_all_finite="allow-nan")
+        except (TypeError, ValueError, OverflowError) as error:  # scikit-learn's words, our class
             kind = InvalidDataTypeError if isinstance(error, TypeError) else InvalidDataError
             raise kind(f"X must be a matrix of real numbers, NaN where a cell is missing. Got: {error}") from error
+        largest = np.fmax.reduce(np.abs(X), axis=None, initial=0.0)
+        if largest > 1e150:
+            raise InvalidDataError(f"X must hold numbers whose squares can be summed. Got {largest:.3g}.")
+        return X
 
     def _adopt(self, posterior: Draws, history: dict[str, Array], choice: Choice, data_fingerprint: str) -> None:
         self.posterior_ = posterior
@@ -195,11 +217,13 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def inverse_transform(self, codes: Any) -> Array:
         """Expected rows of X given codes, the offset included."""
         check_is_fitted(self)
-        codes = np.asarray(codes, dtype=float)
-        if codes.ndim != 2 or codes.shape[1] != self.n_components_:
-            raise InvalidDataError(
-                f"codes must have shape (n_rows, {self.n_components_}), as transform gives. Got {codes.shape}."
-            )
+        wanted = f"codes must be numbers of shape (n_rows, {self.n_components_}), as transform gives."
+        try:
+            codes = check_array(codes, dtype=np.float64, ensure_min_samples=0, ensure_min_features=0)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidDataError(f"{wanted} Got: {error}") from error
+        if codes.shape[1] != self.n_components_:
+            raise InvalidDataError(f"{wanted} Got {codes.shape}.")
         return self.posterior_.encoder.observation.reconstruct(codes, self.components_)
 
     def impute(self, X: Any, interval: float | None = None) -> Any:
@@ -335,6 +359,7 @@ def resume(checkpoint: str | os.PathLike[str], X: Any, *, heldout: Any = None, *
             f"X must be the data of the run in {checkpoint}: {wanted}. "
             f"Got {X.shape[0]} x {X.shape[1]} with {fingerprint(X)[:12]}. Give the same X, or fit anew."
         )
+    run.check(chains, X)
     return _named(estimator, run.about)._sample(X, run.about, chains, run, heldout)
 
 

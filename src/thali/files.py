@@ -98,5 +98,5 @@ def blamed(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except InvalidFileError as error:
         raise InvalidFileError(f"{path}: {error}") from error
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError) as error:
         raise damaged(path, f"{type(error).__name__}: {error}") from error

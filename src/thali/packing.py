@@ -54,7 +54,7 @@ def unpack(form: Any, arrays: dict[str, Array], n: int) -> list[Any]:
         numbers = arrays[form["numbers"]].tolist()
     else:
         ragged = Ragged(arrays[f"{form['arrays']}.values"], arrays[f"{form['arrays']}.shapes"])
-        if not ragged.is_sound():
+        if not ragged.is_sound() or ragged.values.dtype.kind not in "biuf":
             raise ValueError(f"{form['arrays']} does not have the size that it says")
         numbers = [ragged[i].astype(form["dtype"], order=form["order"])[()] for i in range(len(ragged))]
         numbers = numbers * n if form["same"] else numbers

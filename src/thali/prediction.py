@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 from thali.errors import InvalidDataError, InvalidParameterError
 from thali.posterior import Draws, Predictor
 from thali.rng import make_generator
+from thali.spec import between, positive
 
 Array = np.ndarray
 Generator = np.random.Generator
@@ -39,7 +40,7 @@ def impute(posterior: Draws, X: Array, interval: float | None, *, fitted: bool) 
     For the ends, the bits of a new row are drawn independently by their probabilities, and it has one unknown feature
     or none. So the correlation of its bits is left out there; the mean is exact.
     """
-    if interval is not None and not 0 < interval < 1:
+    if interval is not None and not (positive.contains(interval) and interval < 1):
         raise InvalidParameterError(f"interval must be None or lie between 0 and 1. Got {interval!r}.")
     filled, lower, upper = X.copy(), X.copy(), X.copy()
     ends = None if interval is None else (0.5 - 0.5 * interval, 0.5 + 0.5 * interval)
@@ -104,11 +105,14 @@ def _predict_new(posterior: Draws, X: Array, rows: Array, missing: Array, *, sim
 
 def check_mask(X: Array, mask: Any) -> Array:
     """A boolean matrix as large as X, True at cells whose values X holds."""
-    mask = np.asarray(mask)
+    try:
+        mask = np.asarray(mask)
+    except ValueError:  # rows of different lengths
+        mask = np.empty(0, dtype=object)
     if mask.dtype != bool or mask.shape != X.shape or not mask.any():
         raise InvalidDataError(
             f"mask must be True where a cell of X is held out, with the shape {X.shape} of X. "
-            f"Got an array of dtype {mask.dtype} and shape {mask.shape} with {np.count_nonzero(mask)} such cells."
+            f"Got an array of dtype {mask.dtype} and shape {mask.shape}{' with no such cell' if mask.size else ''}."
         )
     if np.isnan(X[mask]).any():
         raise InvalidDataError("The masked cells of X must hold their true values. Got NaN in some of them.")
@@ -170,8 +174,8 @@ def scorer(X: Array, heldout: Array) -> Callable[[Any], float]:
 @_one_thread
 def sample(posterior: Draws, n: int, rng: Generator) -> Array:
     """n rows, each as a draw of its own choice sees the next row."""
-    if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
-        raise InvalidParameterError(f"n must be a positive integer. Got {n!r}.")
+    if not between(1, 10**9).contains(n):
+        raise InvalidParameterError(f"n must be an integer from 1 to 10^9. Got {n!r}.")
     chosen = rng.integers(posterior.n_chains * posterior.n_draws, size=n)
     n_dims = posterior.features(0, 0).shape[1]
     X = np.zeros((n, n_dims))

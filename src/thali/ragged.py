@@ -12,6 +12,8 @@ class Ragged:
     """A read-only list of arrays with the same number of axes and dtype. Binary arrays take one bit per cell."""
 
     def __init__(self, values: Array, shapes: Array) -> None:
+        if values.ndim != 1 or shapes.ndim != 2 or shapes.dtype.kind not in "iu":
+            raise ValueError("a ragged list has a vector of values and a matrix of shapes")
         self.values, self.shapes = values, shapes
         sizes = shapes.prod(axis=1, dtype=np.int64) if shapes.shape[1] else np.ones(len(shapes), dtype=np.int64)
         self._stored = (sizes + 7) // 8 if self.is_binary else sizes
@@ -41,4 +43,6 @@ class Ragged:
 
     def is_sound(self) -> bool:
         """Whether the flat values are as long as the shapes say."""
-        return self.shapes.ndim == 2 and bool((self.shapes >= 0).all()) and self._start[-1] == len(self.values)
+        sizes = self.shapes.astype(float).prod(axis=1)  # whole numbers may wrap around
+        fits = (self.shapes >= 0).all() and (sizes <= 8.0 * len(self.values)).all()
+        return bool(fits) and self._start[-1] == len(self.values)

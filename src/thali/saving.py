@@ -12,6 +12,7 @@ from thali.auto import Choice
 from thali.model import Model
 from thali.posterior import Draws
 from thali.ragged import Ragged
+from thali.soundness import check_about, check_draws
 from thali.spec_json import from_json, to_json
 
 
@@ -44,7 +45,7 @@ class About(NamedTuple):
 
     @classmethod
     def from_meta(cls, meta: dict[str, Any]) -> Self:
-        return cls(
+        about = cls(
             {name: from_json(value) for name, value in meta["params"].items()},
             from_json(meta["model"]),
             Choice(from_json(meta["inference"]), meta["reason"]),
@@ -52,6 +53,8 @@ class About(NamedTuple):
             int(meta["n_dims"]),
             list(meta["dim_names"]),
         )
+        check_about(about)
+        return about
 
 
 class SavedFit(NamedTuple):
@@ -85,9 +88,7 @@ def load(path: str | os.PathLike[str]) -> SavedFit:
             _ragged(arrays, "Z"),
             {name: _ragged(arrays, f"codebook/{name}") for name in books},
         )
-        posterior.concrete(*posterior.representative)  # all hyperparameters are there
-        if posterior.features(*posterior.representative).shape[1] != about.n_dims:
-            raise ValueError("the features do not have the dims that it says")
+        check_draws(posterior, about.n_dims)
         return SavedFit(about, posterior, _group(arrays, "history/"))
 
 

@@ -40,6 +40,7 @@ def _is_integer(value: Any) -> bool:
 
 
 positive = Domain("a positive number", lambda v: _is_number(v) and v > 0, low=0.0)
+moderate = Domain("a positive number up to 1e8", lambda v: positive.contains(v) and v <= 1e8, low=0.0)
 real = Domain("a number", _is_number)
 not_negative = Domain("a number, zero or more", lambda v: _is_number(v) and v >= 0)
 unit_interval = Domain("a number in [0, 1)", lambda v: _is_number(v) and 0 <= v < 1, low=0.0, high=1.0)
@@ -170,7 +171,7 @@ class ScalarHypers(Spec):
 
 
 def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+    if np.ndim(a) or np.ndim(b):
         return np.array_equal(np.asarray(a), np.asarray(b))
     return bool(a == b)
 

@@ -80,7 +80,8 @@ def column_weight(log_odds: Array, new_rate: float) -> Array:
     # eq: own.column-weight
     if np.isfinite(log_odds[0]):
         return np.concatenate([[0.0], np.cumsum(log_odds)])
-    return np.concatenate([[-np.inf], np.log(new_rate) + np.concatenate([[0.0], np.cumsum(log_odds[1:])])])
+    log_rate = np.log(max(new_rate, 1e-300))  # a tiny mass may round to none
+    return np.concatenate([[-np.inf], log_rate + np.concatenate([[0.0], np.cumsum(log_odds[1:])])])
 
 
 def can_move(observation: Any) -> bool:

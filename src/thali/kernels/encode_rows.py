@@ -58,7 +58,7 @@ def _log_row(q, s, n_dims, noise_var, feature_var, new_rate):
         v += feature_var
         best = max(v, peak)
         tail = log_poisson - 0.5 * (n_dims * (_LOG_2PI + math.log(best)) + s / best)
-        if j > new_rate and (tail < top - _NEGLIGIBLE or j >= _MOST):
+        if (j > new_rate and tail < top - _NEGLIGIBLE) or j == _MOST:
             break
         term = log_poisson - 0.5 * n_dims * (_LOG_2PI + math.log(v)) - 0.5 * s / v
         if term > top:

@@ -7,6 +7,7 @@ import numpy as np
 from thali.kernels._jit import inlined, jit
 
 _NEGLIGIBLE = 36.0  # nats below the largest term at which the tail of a sum is dropped (2e-16)
+_MOST = 100_000  # new columns of a row
 
 
 def _flip_bit(k, z, K, P, G, mu, n_cells, g, h, shrink, ee, Pz, Gz):
@@ -177,7 +178,8 @@ def _scan_groups(
 def _draw_new(q, s, n_dims, ridge, precision, rate, terms, u):
     """Number of columns that the row alone owns: p(j) ~ Poisson(j; rate) N(x; z mu, noise_var (1 + q + j/ridge)).
 
-    Terms are summed until all further ones are negligible, so nothing is cut off. `terms` is room for them.
+    Terms are summed until all further ones are negligible, so nothing is cut off. `terms` is room for them. A model
+    that asks for _MOST is refused elsewhere; here it must come to an end.
     """
     if rate <= 0.0:
         return 0
@@ -208,7 +210,7 @@ def _draw_new(q, s, n_dims, ridge, precision, rate, terms, u):
         n_terms += 1
         best = max(v, peak)  # of the variances to come
         rest = -0.5 * n_dims * math.log(best) - 0.5 * precision * s / best + n_terms * log_rate - log_factorial
-        if n_terms > rate and rest < top - _NEGLIGIBLE:
+        if (n_terms > rate and rest < top - _NEGLIGIBLE) or n_terms == _MOST:
             break
     total = 0.0
     for j in range(n_terms):

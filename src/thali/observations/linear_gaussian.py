@@ -35,6 +35,7 @@ from thali.spec import Spec, hyper, is_distribution, setting
 
 _ENUMERATED = 8  # with more features new rows are encoded by sampling
 _SCANS, _DRAWS = 120, 120
+_MOST = 5_000  # features: a sweep then takes minutes for each row
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +59,9 @@ class LinearGaussian(ColumnProposals, GaussianPrediction, Spec):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("noise_var", "offset", "noise_floor", "scale"):
-            if isinstance(getattr(self, name), list | tuple):
-                object.__setattr__(self, name, np.array(getattr(self, name), dtype=float))
+            value = getattr(self, name)
+            if np.ndim(value) == 1 and not isinstance(value, np.ndarray):
+                object.__setattr__(self, name, np.array(value, dtype=float))
         floored = np.any(np.asarray(self.noise_floor) > 0)
         if floored and not is_distribution(self.noise_var) and self.scale is None:
             raise InvalidParameterError(
@@ -281,6 +283,11 @@ class LinearGaussian(ColumnProposals, GaussianPrediction, Spec):
             )  # fmt: skip
             changed, rebuilt = changed + n_changed, rebuilt + n_rebuilt
             if row < data.n_rows:
+                if K + pending > _MOST:
+                    raise InvalidParameterError(
+                        f"The hyperparameters must suit the scale of X. Got more than {_MOST} features. "
+                        "Let feature_var and noise_var be learned, set noise_floor, or lower the mass."
+                    )
                 Z, gram, cross = with_room(Z[:, :K], gram[:K, :K], cross[:K], 2 * (K + pending))
                 order = np.concatenate([order[:K], np.zeros(2 * (K + pending) - K)])
         filled = data.take_filled(offset, scale, local.filled)

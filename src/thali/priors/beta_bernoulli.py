@@ -14,14 +14,14 @@ from thali.binary import Array, check_binary, column_counts
 from thali.distributions import Gamma
 from thali.errors import InvalidDataError
 from thali.slice_sampling import slice_sample_positive
-from thali.spec import ScalarHypers, at_least, hyper, positive, setting
+from thali.spec import ScalarHypers, at_least, hyper, moderate, setting
 
 
 @dataclass(frozen=True, eq=False)
 class BetaBernoulli(ScalarHypers):
     """At most `n_features` features. mass: a number (fixed) or a distribution (learned)."""
 
-    mass: Any = hyper(Gamma(1.0, 1.0), positive)
+    mass: Any = hyper(Gamma(1.0, 1.0), moderate)
     n_features: int = setting(10, at_least(1))
 
     def simulate(self, rng: np.random.Generator, n_rows: int) -> Array:

@@ -15,7 +15,7 @@ from scipy.special import digamma, gammaln
 from thali.binary import Array, check_binary, column_counts, history_counts
 from thali.distributions import Gamma
 from thali.slice_sampling import slice_sample, slice_sample_positive
-from thali.spec import ScalarHypers, hyper, positive, unit_interval
+from thali.spec import ScalarHypers, hyper, moderate, unit_interval
 
 _NO_DISCOUNT = 1e-7  # below it the limit discount -> 0 is exact to rounding and the general formula is not
 
@@ -28,8 +28,8 @@ class IBP(ScalarHypers):
     values give a power law of feature counts. Each is a number (fixed) or a distribution (learned).
     """
 
-    mass: Any = hyper(Gamma(1.0, 1.0), positive)
-    concentration: Any = hyper(1.0, positive)
+    mass: Any = hyper(Gamma(1.0, 1.0), moderate)
+    concentration: Any = hyper(1.0, moderate)
     discount: Any = hyper(0.0, unit_interval)
 
     def simulate(self, rng: np.random.Generator, n_rows: int) -> Array:

@@ -1,0 +1,85 @@
+"""Whether what a file says fits together. Kernels do not look before they read, so this is asked when a file is loaded.
+
+Every check raises a ValueError, which the reader of the file turns into an InvalidFileError.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from thali.binary import check_binary
+from thali.model import lacking
+from thali.posterior import Draws
+
+Array = np.ndarray
+
+
+def check_about(about: Any) -> None:
+    """The parts fit together, and words are words."""
+    wrong = lacking(about.model.prior, about.model.observation, about.choice.inference)
+    texts = (about.choice.reason, about.data_fingerprint, *about.dim_names)
+    if wrong or not all(isinstance(text, str) for text in texts) or len(about.dim_names) not in (0, about.n_dims):
+        raise ValueError("; ".join(wrong) or "its words do not fit its dims")
+
+
+def check_draws(posterior: Draws, n_dims: int) -> None:
+    """All arrays of a posterior have the sizes that follow from each other, and finite numbers in their domains."""
+    draws, Z, books = posterior.draws, posterior.packed_z, posterior.codebooks
+    n_features = draws["n_features"]
+    k = n_features.ravel()
+    shapes = {"features": [k, np.full_like(k, n_dims)], "gram_inv": [k, k], "counts": [k]}
+    sound = {
+        "draws": all(values.shape == n_features.shape and _are_numbers(values) for values in draws.values()),
+        "n_features": k.size > 0 and k.dtype.kind == "i",
+        "Z": Z.is_binary and len(Z) == k.size and len(np.unique(Z.shapes[:, 0])) == 1 and posterior.n_rows > 0,
+        "codebook": books.keys() == shapes.keys()
+        and all(np.array_equal(books[name].shapes, np.column_stack(shapes[name])) for name in shapes)
+        and all(_are_numbers(books[name].values) for name in books)
+        and all(books[name].values.dtype == np.float64 for name in ("features", "gram_inv")),
+    }
+    if not all(sound.values()):
+        raise ValueError(f"{next(name for name in sound if not sound[name])} does not fit the rest")
+    for i in range(len(Z)):
+        counts = Z[i].sum(axis=0, dtype=np.int64)
+        if not np.array_equal(counts[counts > 0], books["counts"][i]):
+            raise ValueError("Z does not have the features that it says")
+    for part in ("prior", "observation"):
+        spec = getattr(posterior.model, part)
+        for end in (np.min, np.max):  # domains are intervals
+            edge = {}
+            for name in spec.learned:
+                values = posterior.hyper[f"{part}.{name}"]
+                if values.shape[:2] != n_features.shape or values.dtype != np.float64:
+                    raise ValueError(f"{part}.{name} does not fit the draws")
+                extreme = end(values, axis=(0, 1))
+                edge[name] = extreme if extreme.ndim else float(extreme)
+            check_concrete(spec.replace(**edge), n_dims)
+
+
+def check_concrete(spec: Any, n_dims: int) -> None:
+    """A part of a model with numbers for all hyperparameters, as many as there are dims where each has its own."""
+    spec.require_concrete("load")
+    if hasattr(spec, "check_data"):
+        spec.check_data(np.zeros((1, n_dims)))
+
+
+def check_state(state: Any, about: Any, X: Array) -> None:
+    """The statistics in the state of a chain are those of its bits, to rounding."""
+    for part in ("prior", "observation"):
+        spec = getattr(state, part)
+        if type(spec) is not type(getattr(about.model, part)):
+            raise ValueError(f"its {part} is another than that of the run")
+        check_concrete(spec, X.shape[1])
+    local, observation = state.local, state.observation
+    if check_binary(local.z).shape[0] != len(X):
+        raise ValueError("its bits are those of another number of rows")
+    data = observation.prepare(X)
+    anew = observation.place(data, local.z, observation.completed(data, local))
+    for mine, its in zip(anew, local, strict=True):
+        same = mine.shape == its.shape and mine.dtype == its.dtype
+        if not same or not np.allclose(mine, its, rtol=1e-6, atol=1e-6 * np.abs(mine).max(initial=0.0)):
+            raise ValueError("its statistics are not those of its bits")
+
+
+def _are_numbers(values: Array) -> bool:
+    return values.dtype.kind in "if" and bool(np.isfinite(values).all())
