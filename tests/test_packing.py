@@ -98,6 +98,9 @@ class Foreign(NamedTuple):
 class Nothing:
     """Neither a spec nor a tuple."""
 
+    def __repr__(self):  # the same in every process
+        return "Nothing()"
+
 
 @pytest.mark.parametrize(
     "things",
