@@ -27,9 +27,9 @@ class Data(NamedTuple):
         return self._named(np.where(self.hidden, np.nan, self.X))
 
     @property
-    def heldout_values(self) -> "np.ndarray | None":
+    def heldout_values(self) -> Any:
         """What a fit may look at while it runs, to say how well it predicts."""
-        return self.X if self.hidden.any() else None
+        return self._named(self.X) if self.hidden.any() else None
 
     def _named(self, X: "np.ndarray") -> Any:
         if self.dim_names is None:
@@ -91,7 +91,9 @@ def _hidden(X: "np.ndarray", share: float, seed: int) -> "np.ndarray":
     from thali.rng import make_generator
 
     observed = ~np.isnan(X)
-    chance = np.where(observed, make_generator(seed).random(X.shape), np.inf)  # chains use streams spawned from it
+    # ranks, not uniforms: who hid cells with the same seed before would have hidden the same ones
+    rank = make_generator(seed).permutation(X.size).reshape(X.shape)  # chains use streams spawned from it
+    chance = np.where(observed, (rank + 0.5) / X.size, np.inf)
     hidden = observed & (chance < share)
     for axis in (0, 1):
         wholly = np.flatnonzero((hidden == observed).all(axis=axis))

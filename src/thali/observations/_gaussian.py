@@ -168,9 +168,11 @@ class Spectrum(NamedTuple):
         # eq: DV09.collapsed-likelihood
         ratio = feature_var / noise_var
         explained = float((self.power / (self.lam + 1.0 / ratio)).sum())
+        with np.errstate(over="ignore"):  # of an absurd ratio, which has no probability
+            spread = float(np.log1p(self.lam * ratio).sum())
         return (
             -0.5 * self.n_rows * self.n_dims * math.log(2 * math.pi * noise_var)
-            - 0.5 * self.n_dims * float(np.log1p(self.lam * ratio).sum())
+            - 0.5 * self.n_dims * spread
             - 0.5 * max(self.square - explained, 0.0) / noise_var
         )
 
