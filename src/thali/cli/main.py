@@ -1,5 +1,6 @@
 """The `thali` command. Verbs import what they need when they run, so that `thali --help` is quick."""
 
+import signal
 import sys
 from typing import Annotated
 
@@ -50,8 +51,13 @@ for verb in (demo, howmany, fit, resume, inspect, transform, impute, doctor):
     app.command()(verb)
 
 
+def _stop(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def run() -> None:
-    """The console entry point."""
+    """The console entry point. SIGTERM is treated as Ctrl-C from the first moment on."""
+    signal.signal(signal.SIGTERM, _stop)
     try:
         app()
     finally:
