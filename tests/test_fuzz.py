@@ -327,7 +327,7 @@ def sample_any(n: Any, random_state: Any) -> None:
 
 DISTRIBUTIONS = [Gamma, InverseGamma, Beta, LogNormal, PerDim, NormalOffset]
 SPECS = [IBP, BetaBernoulli, LinearGaussian, CollapsedGibbs, *DISTRIBUTIONS]
-MILD = st.one_of(st.floats(0.01, 20), st.sampled_from([1e-8, 1e8]))
+MILD = st.one_of(st.floats(0.01, 20), st.sampled_from([1e-8, 1e6]))
 SIZES = MILD | st.sampled_from([1e-300, 1e-30, 1e30, 1e300])
 GOOD: dict[str, Any] = {
     "n_warmup": st.integers(0, 2),
@@ -423,10 +423,11 @@ def fit_any_settings(data: Any) -> None:
     if isinstance(inference, CollapsedGibbs) or (isinstance(inference, str) and inference == "auto"):
         values["inference"] = QUICK  # those would take their time
     X = fitted_data()[:5]
+    heldout = data.draw(st.none() | st.just(np.ones((5, 3))) | ANYTHING)
     with folder() as path, pytest.MonkeyPatch.context() as patch:
         patch.chdir(path)
         model = LatentFeatures(**{"n_chains": 1, "n_jobs": 1} | values)
-        if accepted(lambda: model.fit(X)):
+        if accepted(lambda: model.fit(X, heldout=heldout)):
             check_fit(model, *X.shape)
             accepted(lambda: model.save("fit.thali"))
         assert not list(path.rglob("*.part"))
@@ -627,6 +628,36 @@ def stopped() -> dict[str, bytes]:
     return seen[-4]
 
 
+def resume_any(X: Any, data: Any) -> None:
+    """Any data and settings for a run that is whole."""
+    names = data.draw(st.sets(st.sampled_from(["n_jobs", "verbose", "max_time", "target_ess", "colour"]), max_size=2))
+    values = {name: data.draw(SETTINGS.get(name, st.none()) | ANYTHING) for name in sorted(names)}
+    X = fitted_data() if data.draw(st.booleans()) else X
+    with folder() as path, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="pandas.DataFrame with sparse columns")
+        for file, content in stopped().items():
+            (path / file).write_bytes(content)
+        model = accepted(lambda: thali.resume(path, X, **{"n_jobs": 1, "verbose": False} | values))
+        if model is not None:
+            check_fit(model, *fitted_data().shape)
+
+
+PATHS = [*JUNK, "", ".", "..", "/", "\0", "a/b.thali", "x" * 300, Path(), Path("a\0b"), "\ud800", "é.thali", "run"]
+
+
+def any_path(verb: str, name: Any) -> None:
+    """A fit is saved or not there, whatever the name."""
+    with folder() as path, pytest.MonkeyPatch.context() as patch:
+        patch.chdir(path)
+        if verb == "save":
+            accepted(lambda: fitted().save(name))
+            assert all(thali.load(file).n_components_ == fitted().n_components_ for file in path.iterdir())
+        elif verb == "load":
+            assert accepted(lambda: thali.load(name)) is None
+        else:
+            assert accepted(lambda: thali.resume(name, fitted_data())) is None
+
+
 def resume_damaged(data: Any) -> None:
     files = dict(stopped())
     name = data.draw(st.sampled_from(sorted(files)))
@@ -654,11 +685,11 @@ def resume_damaged(data: Any) -> None:
 STARTS = st.sampled_from(["search", "spectral", "annealed", "empty", "empty"])
 FUZZ: dict[str, tuple[int, Callable[..., None], dict[str, Any]]] = {
     "plain-data": (60, fit_any_data, {"X": plain(), "n_chains": st.integers(1, 2), "start": STARTS}),
-    "extreme-data": (60, fit_any_data, {"X": extreme(), "n_chains": st.just(1), "start": STARTS}),
+    "extreme-data": (100, fit_any_data, {"X": extreme(), "n_chains": st.just(1), "start": STARTS}),
     "odd-arrays": (80, fit_any_data, {"X": odd_arrays(), "n_chains": st.just(1), "start": st.just("empty")}),
     "frames": (60, fit_any_data, {"X": frames(), "n_chains": st.just(1), "start": st.just("empty")}),
     "odd-things": (12, fit_any_data, {"X": ODD_THINGS, "n_chains": st.just(1), "start": st.just("empty")}),
-    "models": (40, fit_model_to_data, {"X": plain(), "observation": OBSERVATIONS, "prior": PRIORS}),
+    "models": (80, fit_model_to_data, {"X": plain(), "observation": OBSERVATIONS, "prior": PRIORS}),
     "use": (150, use_any_data, {"method": st.sampled_from(METHODS), "X": ANY_DATA | LIKE_FIT, "extra": ANYTHING}),
     "use-on-rows": (60, use_like_data, {"X": LIKE_FIT}),
     "interval": (60, use_any_data, {"method": st.just("impute"), "X": LIKE_FIT, "extra": ANYTHING}),
@@ -666,11 +697,13 @@ FUZZ: dict[str, tuple[int, Callable[..., None], dict[str, Any]]] = {
     "codes": (60, use_any_data, {"method": st.just("inverse_transform"), "X": ANY_DATA | MASKS, "extra": st.none()}),
     "sample": (40, sample_any, {"n": ANYTHING, "random_state": ANYTHING}),
     "specs": (200, check_any_spec, {"kind": st.sampled_from(SPECS), "data": st.data()}),
-    "any-model": (60, fit_any_model, {"data": st.data()}),
+    "any-model": (120, fit_any_model, {"data": st.data()}),
     "settings": (60, fit_any_settings, {"data": st.data()}),
     "nested": (80, set_any_parameters, {"name": st.sampled_from(NESTED), "value": ANYTHING}),
-    "files": (200, load_damaged, {"data": st.data()}),
-    "checkpoints": (80, resume_damaged, {"data": st.data()}),
+    "files": (300, load_damaged, {"data": st.data()}),
+    "checkpoints": (120, resume_damaged, {"data": st.data()}),
+    "resume": (40, resume_any, {"X": ANY_DATA, "data": st.data()}),
+    "paths": (80, any_path, {"verb": st.sampled_from(["save", "load", "resume"]), "name": st.sampled_from(PATHS)}),
 }
 
 

@@ -74,9 +74,10 @@ class Checkpoint:
             run.folder.mkdir(exist_ok=True)
             for stale in run.folder.glob("chain-*.thali"):
                 stale.unlink()
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a ValueError: no name for a folder
+            reason = getattr(error, "strerror", None) or error
             raise InvalidFileError(
-                f"Cannot make the folder {folder}: {error.strerror}. Choose another place for the checkpoint."
+                f"Cannot make the folder {folder}: {reason}. Choose another place for the checkpoint."
             ) from error
         files.write(run.folder / "run.thali", meta, arrays)
         return run
@@ -187,7 +188,7 @@ class Checkpoint:
 
 
 def holds_run(folder: str | os.PathLike[str]) -> bool:
-    return (Path(folder) / "run.thali").exists()
+    return os.path.exists(Path(folder) / "run.thali")  # False for a name that cannot be, where Path.exists raises
 
 
 def remove(folder: str | os.PathLike[str]) -> None:

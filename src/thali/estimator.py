@@ -346,6 +346,8 @@ def resume(checkpoint: str | os.PathLike[str], X: Any, *, heldout: Any = None, *
             "resume takes n_jobs, verbose, max_time and target_ess; the rest is as it was. "
             f"Got {', '.join(settings)}. Fit anew to change more."
         )
+    if not isinstance(checkpoint, str | os.PathLike):
+        raise InvalidParameterError(f"checkpoint must be the path of a folder. Got {checkpoint!r}.")
     run, chains = Checkpoint.read(checkpoint)
     with blamed(checkpoint):
         estimator = LatentFeatures(**run.about.params | {"checkpoint": checkpoint})

@@ -24,13 +24,14 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 def write(path: str | os.PathLike[str], meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
     """Write a file. An error (full disk, read-only folder) leaves nothing behind and an older file untouched."""
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
+        path = Path(path)
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
         raw = temporary.open("xb")
-    except OSError as error:
+    except (OSError, TypeError, ValueError) as error:  # the last two: no path at all
+        reason = getattr(error, "strerror", None) or error
         raise InvalidFileError(
-            f"Cannot write {path}: {error.strerror}. Choose a folder that exists and is writable."
+            f"Cannot write {path}: {reason}. Choose a folder that exists and is writable."
         ) from error
     try:
         with raw:
@@ -56,8 +57,8 @@ def write(path: str | os.PathLike[str], meta: Mapping[str, Any], arrays: Mapping
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """(meta, arrays) of a file, or an InvalidFileError that says what is wrong with it."""
-    path = Path(path)
     try:
+        path = Path(path)
         with zipfile.ZipFile(path) as archive:
             meta = json.loads(archive.read("meta.json"))
             if not isinstance(meta, dict) or not isinstance(meta.get("format"), int):

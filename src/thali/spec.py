@@ -40,7 +40,7 @@ def _is_integer(value: Any) -> bool:
 
 
 positive = Domain("a positive number", lambda v: _is_number(v) and v > 0, low=0.0)
-moderate = Domain("a positive number up to 1e8", lambda v: positive.contains(v) and v <= 1e8, low=0.0)
+moderate = Domain("a positive number up to 1e6", lambda v: positive.contains(v) and v <= 1e6, low=0.0)
 real = Domain("a number", _is_number)
 not_negative = Domain("a number, zero or more", lambda v: _is_number(v) and v >= 0)
 unit_interval = Domain("a number in [0, 1)", lambda v: _is_number(v) and 0 <= v < 1, low=0.0, high=1.0)

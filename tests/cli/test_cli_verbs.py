@@ -227,7 +227,7 @@ def test_not_a_fit(thali, survey: Path, verb: str) -> None:
     Path("cut.thali").write_bytes(Path("survey.thali").read_bytes()[:1000])
     Path("folder.thali").mkdir()
     before = sorted(Path().iterdir())
-    for fit in ("survey.csv", "empty.thali", "cut.thali", "folder.thali", "absent.thali"):
+    for fit in ("survey.csv", "empty.thali", "cut.thali", "folder.thali", "absent.thali", "x" * 300):
         refused(thali(*verb.format(fit=fit).split()), fit)
     assert sorted(Path().iterdir()) == before
     assert "Traceback" in thali("--debug", *verb.format(fit="cut.thali").split()).stderr
@@ -409,6 +409,7 @@ def test_the_output_is_checked_before_any_work(thali, survey: Path, verb: str, m
     refused(call("nowhere/out.csv"), "no folder nowhere")
     refused(call("out.xlsx"), "'.xlsx'", ".parquet")
     refused(call("out"), "no suffix")
+    refused(call(f"nowhere/{'x' * 300}.csv"), "no folder nowhere")
     monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
     refused(call("out.csv"), "no permission")
 

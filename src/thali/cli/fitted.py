@@ -21,7 +21,7 @@ def load_fit(file: Path) -> "LatentFeatures":
     from thali import load
     from thali.checkpoint import holds_run
 
-    if not file.exists() and holds_run(run_folder(file)):
+    if not os.path.exists(file) and holds_run(run_folder(file)):
         raise InvalidFileError(
             f"there is no fit {file} yet, but a run that is not finished. Go on with it: thali resume {file}"
         )
@@ -84,12 +84,12 @@ def check_output(output: Path | None, overwrite: bool) -> None:
         return
     from thali.io.write import check_suffix
 
-    if not output.parent.is_dir():
+    if not os.path.isdir(output.parent):
         raise InvalidFileError(f"there is no folder {output.parent} to write {output.name} in. Create it")
-    if output.is_dir():
+    if os.path.isdir(output):
         raise InvalidFileError(f"{output} is a folder. Name a file with -o")
     check_suffix(output)
-    if output.exists() and not overwrite:
+    if os.path.exists(output) and not overwrite:
         raise InvalidFileError(f"{output} exists. Choose another name with -o, or replace it with --overwrite")
     if not os.access(output.parent, os.W_OK | os.X_OK):
         raise InvalidFileError(f"no permission to write in the folder {output.parent}. Choose another with -o")

@@ -3,6 +3,7 @@
 The file does not have the verb's name: that is a module of the standard library.
 """
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,7 +39,7 @@ def inspect(
         folder = file.parent
     if folder.suffix == ".run":
         file = folder.with_suffix("")
-    fit = _fit(load(file)) if file.is_file() or not holds_run(folder) else None
+    fit = _fit(load(file)) if os.path.isfile(file) or not holds_run(folder) else None
     run = None
     try:
         run = _run(file, folder) if holds_run(folder) else None

@@ -44,7 +44,7 @@ def _log_row(q, s, n_dims, noise_var, feature_var, new_rate):
 
     eq: own.encode. Terms are added until the Poisson tail is negligible against any likelihood, at most _MOST.
     """
-    v = noise_var * (1.0 + q)
+    v = noise_var * (1.0 + max(q, 0.0))  # of an ill-conditioned P, rounding may leave q below zero
     top = -0.5 * n_dims * (_LOG_2PI + math.log(v)) - 0.5 * s / v - new_rate
     total = 1.0
     if new_rate <= 0.0:

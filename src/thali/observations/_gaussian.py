@@ -167,8 +167,8 @@ class Spectrum(NamedTuple):
     def log_likelihood(self, noise_var: float, feature_var: float) -> float:
         # eq: DV09.collapsed-likelihood
         ratio = feature_var / noise_var
-        explained = float((self.power / (self.lam + 1.0 / ratio)).sum())
-        with np.errstate(over="ignore"):  # of an absurd ratio, which has no probability
+        with np.errstate(over="ignore", invalid="ignore"):  # of an absurd ratio, which has no probability
+            explained = float((self.power / (self.lam + 1.0 / ratio)).sum())
             spread = float(np.log1p(self.lam * ratio).sum())
         return (
             -0.5 * self.n_rows * self.n_dims * math.log(2 * math.pi * noise_var)

@@ -35,7 +35,7 @@ from thali.spec import Spec, hyper, is_distribution, setting
 
 _ENUMERATED = 8  # with more features new rows are encoded by sampling
 _SCANS, _DRAWS = 120, 120
-_MOST = 5_000  # features: a sweep then takes minutes for each row
+_MOST = 2_000  # features: more of them take minutes a sweep, and are a sign that something is wrong
 
 
 @dataclass(frozen=True, eq=False)
