@@ -3,9 +3,10 @@
 Every exactness test must fail on its mutants; a change that does not apply any more fails here.
 """
 
+import contextlib
 import functools
+import hashlib
 import importlib
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -15,6 +16,7 @@ import thali.kernels
 
 MODULES = ("collapsed_rows", "replicates", "move_replicates")
 SOURCE = Path(thali.kernels.__file__).parent
+CACHE = Path(__file__).parents[1] / ".pytest_cache" / "mutants"
 
 # the second column is the one that shares most members with the first
 LIKE_COLUMNS = """
@@ -91,20 +93,30 @@ MUTANTS = {
 
 @functools.cache
 def mutant(name: str) -> dict[str, ModuleType]:
-    """The kernel modules with the mutation, by file name without suffix."""
-    file, *changes = MUTANTS[name]
-    folder = Path(tempfile.mkdtemp(prefix="thali-mutant-"))
-    package = f"mutant_{abs(hash(name))}"
-    shutil.copytree(SOURCE, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
-    for path in (folder / package).glob("*.py"):
-        text = path.read_text().replace("from thali.kernels", f"from {package}")
-        if path.name == file:
-            for old, new in changes:
-                assert text.count(old) == 1, f"mutant {name!r}: {old!r} stands {text.count(old)} times in {file}"
-                text = text.replace(old, new)
-        path.write_text(text)
-    sys.path.insert(0, str(folder))
+    """The kernel modules with the mutation, by file name without suffix.
+
+    Compiling one takes half a minute, so its folder stays: the other tests of the mutant find the machine code there.
+    """
+    files = {path.name: path.read_text() for path in sorted(SOURCE.glob("*.py"))}
+    package = "mutant_" + hashlib.sha256(repr((files, MUTANTS[name])).encode()).hexdigest()[:16]
+    if not (CACHE / package).exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=CACHE))
+        for file, text in _mutated(name, files).items():
+            (made / file).write_text(text.replace("from thali.kernels", f"from {package}"))
+        with contextlib.suppress(OSError):  # another process was faster
+            made.rename(CACHE / package)
+    sys.path.insert(0, str(CACHE))
     try:
         return {stem: importlib.import_module(f"{package}.{stem}") for stem in MODULES}
     finally:
-        sys.path.remove(str(folder))
+        sys.path.remove(str(CACHE))
+
+
+def _mutated(name: str, files: dict[str, str]) -> dict[str, str]:
+    file, *changes = MUTANTS[name]
+    text = files[file]
+    for old, new in changes:
+        assert text.count(old) == 1, f"mutant {name!r}: {old!r} stands {text.count(old)} times in {file}"
+        text = text.replace(old, new)
+    return files | {file: text}

@@ -35,7 +35,7 @@ from thali.spec import Spec, hyper, is_distribution, setting
 
 _ENUMERATED = 8  # with more features new rows are encoded by sampling
 _SCANS, _DRAWS = 120, 120
-_MOST = 2_000  # features: more of them take minutes a sweep, and are a sign that something is wrong
+_MOST = 2_000  # features: more of them take minutes a sweep
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,13 +283,15 @@ class LinearGaussian(ColumnProposals, GaussianPrediction, Spec):
             )  # fmt: skip
             changed, rebuilt = changed + n_changed, rebuilt + n_rebuilt
             if row < data.n_rows:
-                if K + pending > _MOST:
+                most = _most_features(data.n_rows, data.n_dims, new_rate)
+                if K + pending > most:
                     raise InvalidParameterError(
-                        f"The hyperparameters must suit the scale of X. Got more than {_MOST} features. "
+                        f"The hyperparameters must suit the scale of X. Got more than {most} features. "
                         "Let feature_var and noise_var be learned, set noise_floor, or lower the mass."
                     )
-                Z, gram, cross = with_room(Z[:, :K], gram[:K, :K], cross[:K], 2 * (K + pending))
-                order = np.concatenate([order[:K], np.zeros(2 * (K + pending) - K)])
+                room = min(2 * (K + pending), most)
+                Z, gram, cross = with_room(Z[:, :K], gram[:K, :K], cross[:K], room)
+                order = np.concatenate([order[:K], np.zeros(room - K)])
         filled = data.take_filled(offset, scale, local.filled)
         info = {"changed": changed / data.n_rows, "rebuilt": rebuilt / data.n_rows, "drift": drift}
         return self.from_standard(Z, K, gram, cross, filled), info
@@ -364,3 +366,9 @@ class LinearGaussian(ColumnProposals, GaussianPrediction, Spec):
             uniforms = make_generator(0).random((_SCANS + _DRAWS, len(features)))
             presence, log_density = encode_sampled(*arguments, uniforms[:_SCANS], uniforms[_SCANS:])
         return presence, log_density - change
+
+
+def _most_features(n_rows: int, n_dims: int, new_rate: float) -> int:
+    """More features than cells, and than four times what the prior expects, are a sign that something is wrong."""
+    expected = new_rate * n_rows * (1 + np.log(n_rows))
+    return int(min(_MOST, 200 + n_rows * n_dims + 4 * expected))
