@@ -52,6 +52,69 @@ class Predictive(Prior, Protocol):
 
 
 @runtime_checkable
+class Sticks(Prior, Protocol):
+    """Weights (probabilities of having a feature) drawn beside Z: what a slice sampler needs. Concrete priors only."""
+
+    def draw_weights(self, rng: Generator, counts: Array, n_rows: int) -> Array:
+        """Weights of features in use, given how many of the n_rows rows have each."""
+
+    def draw_unused(self, rng: Generator, level: float, n_rows: int) -> Array:
+        """Weights above `level` of the features that none of the n_rows rows has, in decreasing order."""
+
+
+@runtime_checkable
+class VariationalWeights(Prior, Protocol):
+    """A variational distribution q of the weights of a truncated prior and of its learned hyperparameters.
+
+    q is the prior's own NamedTuple; `counts` are expected numbers of rows, sum_n q(z_nk = 1), one per feature.
+    """
+
+    def init_weights(self, n_rows: int) -> Any:
+        """q to begin with: the prior itself."""
+
+    def expected_log_odds(self, q: Any) -> Array:
+        """E_q log(weight) - E_q log(1 - weight) of each feature, with the prior's bound where it has no closed form."""
+
+    def expected_weights(self, q: Any) -> Array:
+        """E_q of the weight of each feature."""
+
+    def update_weights(self, q: Any, counts: Array, n_rows: int) -> Any:
+        """q after one pass of coordinate ascent; `weights_bound` never falls."""
+
+    def weights_bound(self, q: Any, counts: Array, n_rows: int) -> float:
+        """E_q[log p(Z, weights, hyperparameters) - log q(weights, hyperparameters)] or a lower bound of it."""
+
+
+@runtime_checkable
+class Recursive(Prior, Protocol):
+    """Marginals of the next row from running sums: what a filter needs. Concrete priors only."""
+
+    def start_running(self) -> Any:
+        """Running sums before the first row: a `thali.priors.recursion.Running`."""
+
+    def next_row(self, running: Any, births: str) -> Array:
+        """P(the next row has feature k), for the known features and enough new ones."""
+
+    def absorb(self, running: Any, z_prob: Array, births: str) -> Any:
+        """The sums after a row whose bits have the posterior probabilities z_prob."""
+
+
+@runtime_checkable
+class Links(Prior, Protocol):
+    """Features are handed on along links between rows: z_nk = 1 where links lead from row n to the owner of k."""
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows that have distances."""
+
+    def owner_rates(self) -> Array:
+        """Poisson rates of the number of features that each row owns, (n_rows,). Concrete priors only."""
+
+    def link_probs(self) -> Any:
+        """P(row i links to row j), a scipy.sparse CSR matrix whose rows sum to one."""
+
+
+@runtime_checkable
 class Observation(Protocol):
     """A distribution of data X (n_rows, n_dims) given Z and features."""
 
