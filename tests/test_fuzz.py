@@ -707,9 +707,11 @@ FUZZ: dict[str, tuple[int, Callable[..., None], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.timeout(300)
+THOROUGH = pytest.param(True, marks=[pytest.mark.slow, pytest.mark.timeout(3000)])
+
+
 @pytest.mark.parametrize("name", FUZZ)
-@pytest.mark.parametrize("thorough", [False, pytest.param(True, marks=[pytest.mark.slow, pytest.mark.timeout(3000)])])
+@pytest.mark.parametrize("thorough", [pytest.param(False, marks=pytest.mark.timeout(300)), THOROUGH])
 def test_fuzz(name: str, thorough: bool) -> None:
     n, body, strategies = FUZZ[name]
     options = {"derandomize": True, "deadline": None, "suppress_health_check": list(HealthCheck), "database": None}

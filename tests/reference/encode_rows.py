@@ -15,7 +15,7 @@ def row_forms(x, observed, features, full_gram, b, gram):
 
 
 def log_row(q, s, n_dims, noise_var, feature_var, new_rate):
-    j = np.arange(2000 if new_rate > 0 else 1)
+    j = np.arange(256 if new_rate > 0 else 1)
     v = noise_var * (1 + q) + j * feature_var
     return logsumexp(poisson.logpmf(j, new_rate) - 0.5 * n_dims * np.log(2 * np.pi * v) - 0.5 * s / v)
 

@@ -11,7 +11,7 @@ from thali.kernels._jit import jit
 
 _LOG_2PI = math.log(2.0 * math.pi)
 _NEGLIGIBLE = 36.0
-_MOST = 2000  # unknown features of a row: an outlier of 10^9 sd would else ask for as many
+_MOST = 256  # unknown features of a row: an outlier of 10^9 sd would else ask for as many
 
 
 def _row_forms(x, observed, features, full_gram, b, gram):

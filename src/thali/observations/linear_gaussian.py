@@ -369,6 +369,6 @@ class LinearGaussian(ColumnProposals, GaussianPrediction, Spec):
 
 
 def _most_features(n_rows: int, n_dims: int, new_rate: float) -> int:
-    """More features than cells, and than four times what the prior expects, are a sign that something is wrong."""
-    expected = new_rate * n_rows * (1 + np.log(n_rows))
+    """More features than cells, and than four times what a sensible prior expects, say that something is wrong."""
+    expected = min(new_rate * n_rows * (1 + np.log(n_rows)), 50.0)
     return int(min(_MOST, 200 + n_rows * n_dims + 4 * expected))
