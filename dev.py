@@ -7,7 +7,8 @@ usage: python3 dev.py VERB [arguments handed on]
   demo       thali demo: the main job on bundled data
   test       the fast tests
   test-all   all tests, the slow ones too
-  bench      the speed benchmark of the collapsed sampler; bench modes | mixing | real_data: the quality ones
+  bench      the speed benchmark of the collapsed sampler; bench modes | mixing | real_data: the quality ones;
+             bench truncation: the tables of the papers
   lint       ruff check, ruff format --check, mypy
   docs       regenerate the generated tables of the documentation
 """
@@ -146,8 +147,9 @@ def test_all(*extra: str) -> int:
 
 
 def bench(*extra: str) -> int:
-    if extra and extra[0] in {"modes", "mixing", "real_data"}:
-        return run(PYTHON, Path("benchmarks", "quality", extra[0] + ".py"), *extra[1:])
+    for folder in ("quality", "papers"):
+        if extra and (ROOT / "benchmarks" / folder / (extra[0] + ".py")).exists():
+            return run(PYTHON, Path("benchmarks", folder, extra[0] + ".py"), *extra[1:])
     return run(PYTHON, Path("benchmarks", "speed", "collapsed.py"), *extra)
 
 

@@ -1,4 +1,4 @@
-"""Regenerate what the docs show: the compatibility table and the picture of the README.
+"""Regenerate what the docs show: the compatibility table, the picture of the README and those of the priors.
 
 usage: python docs/build.py [--check]      (--check: fail if the table in the repository is out of date)
 """
@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import prior_pictures
 
 import thali
 from thali import auto, observations, priors
@@ -14,6 +15,10 @@ from thali.model import lacking
 from thali.report import figures
 
 DOCS = Path(__file__).parent
+EXAMPLES = {  # priors that need to be told something
+    "DistanceDependentIBP": thali.DistanceDependentIBP.from_times([0.0, 1.0]),
+    "HierarchicalBetaProcess": thali.HierarchicalBetaProcess(weights=np.eye(2)),
+}
 
 
 def compatibility() -> str:
@@ -28,7 +33,7 @@ def compatibility() -> str:
     ]
     for prior in priors.__all__:
         for observation in observations.__all__:
-            parts = getattr(priors, prior)(), getattr(observations, observation)()
+            parts = EXAMPLES.get(prior) or getattr(priors, prior)(), getattr(observations, observation)()
             fits = [kind.__name__ for kind in auto.ALL if not lacking(*parts, kind())]
             lines.append(f"| {prior} | {observation} | {', '.join(fits) or '-'} |")
     return "\n".join(lines) + "\n"
@@ -55,6 +60,7 @@ def main() -> int:
     table.write_text(compatibility())
     (DOCS / "images").mkdir(exist_ok=True)
     picture()
+    prior_pictures.draw(DOCS / "images")
     return 0
 
 

@@ -14,12 +14,26 @@ if TYPE_CHECKING:
     from thali.estimator import LatentFeatures, load, resume
     from thali.inference import CollapsedGibbs
     from thali.observations import LinearGaussian
-    from thali.priors import IBP, BetaBernoulli
+    from thali.priors import (
+        IBP,
+        BetaBernoulli,
+        BetaProcess,
+        DistanceDependentIBP,
+        HierarchicalBetaProcess,
+        StickBreakingIBP,
+    )
+    from thali.priors.decays import ConstantDecay, ExponentialDecay, LogisticDecay, WindowDecay
+    from thali.priors.distances import Coordinates, Times
+    from thali.truncation import suggest_truncation, truncation_bounds
 
 _HOME = {
     "LatentFeatures": "estimator", "load": "estimator", "resume": "estimator",
     "how_many": "counting", "HowMany": "counting",
-    "IBP": "priors", "BetaBernoulli": "priors",
+    "IBP": "priors", "BetaBernoulli": "priors", "StickBreakingIBP": "priors", "BetaProcess": "priors",
+    "DistanceDependentIBP": "priors", "HierarchicalBetaProcess": "priors",
+    "ConstantDecay": "priors.decays", "WindowDecay": "priors.decays", "ExponentialDecay": "priors.decays",
+    "LogisticDecay": "priors.decays", "Times": "priors.distances", "Coordinates": "priors.distances",
+    "truncation_bounds": "truncation", "suggest_truncation": "truncation",
     "LinearGaussian": "observations",
     "CollapsedGibbs": "inference",
     "Gamma": "distributions", "InverseGamma": "distributions", "Beta": "distributions",
@@ -32,7 +46,9 @@ _MODULES = ("datasets", "testing")
 __all__ = [
     "LatentFeatures", "load", "resume",
     "how_many", "HowMany",
-    "IBP", "BetaBernoulli",
+    "IBP", "BetaBernoulli", "StickBreakingIBP", "BetaProcess", "DistanceDependentIBP", "HierarchicalBetaProcess",
+    "ConstantDecay", "WindowDecay", "ExponentialDecay", "LogisticDecay", "Times", "Coordinates",
+    "truncation_bounds", "suggest_truncation",
     "LinearGaussian",
     "CollapsedGibbs",
     "Gamma", "InverseGamma", "Beta", "LogNormal", "PerDim", "NormalOffset",

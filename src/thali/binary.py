@@ -1,5 +1,6 @@
-"""Binary matrices: checks, column counts and histories."""
+"""Binary matrices: checks, column counts, histories and the classes of matrices that share them."""
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -35,5 +36,38 @@ def non_empty(Z: Array) -> Array:
 
 def history_counts(Z: Array) -> list[int]:
     """How often each distinct column occurs (the K_h of Griffiths & Ghahramani), empty columns left out."""
-    packed = np.packbits(Z[:, Z.any(axis=0)], axis=0)
-    return list(Counter(np.ascontiguousarray(column).tobytes() for column in packed.T).values())
+    return list(Counter(_keys(non_empty(Z))).values())
+
+
+def histories(Z: Any) -> list[int]:
+    """Each column read as a binary number, its first row the most significant bit; exact for any number of rows."""
+    Z = check_binary(Z)
+    unused = -len(Z) % 8
+    return [int.from_bytes(key, "big") >> unused for key in _keys(Z)]
+
+
+def left_ordered(Z: Any) -> Array:
+    """The columns of Z in decreasing order of their histories, empty ones dropped: the same for a whole class."""
+    Z = non_empty(check_binary(Z))
+    keys = _keys(Z)
+    order = sorted(range(Z.shape[1]), key=keys.__getitem__, reverse=True)
+    return np.ascontiguousarray(Z[:, order])
+
+
+def log_class_size(Z: Any) -> float:
+    """Log of the number of matrices that differ from Z by the order of its non-empty columns only: K! / prod_h K_h!."""
+    counts = history_counts(check_binary(Z))
+    # eq: GG11.class-size
+    return math.lgamma(sum(counts) + 1) - sum(math.lgamma(count + 1) for count in counts)
+
+
+def class_size(Z: Any) -> int:
+    """The same as a whole number, exact however large."""
+    counts = history_counts(check_binary(Z))
+    return math.factorial(sum(counts)) // math.prod(math.factorial(count) for count in counts)
+
+
+def _keys(Z: Array) -> list[bytes]:
+    """Columns packed into bytes, first row first: they compare as the histories do."""
+    packed = np.packbits(Z, axis=0)
+    return [column.tobytes() for column in np.ascontiguousarray(packed.T)]

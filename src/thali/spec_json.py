@@ -8,11 +8,12 @@ import numpy as np
 from thali import distributions, inference, observations, priors
 from thali.errors import InvalidFileError
 from thali.model import Model
+from thali.priors import decays, distances
 from thali.spec import Spec
 
 _KINDS = {
     kind.__name__: kind
-    for module in (distributions, priors, observations, inference)
+    for module in (distributions, priors, decays, distances, observations, inference)
     for kind in vars(module).values()
     if isinstance(kind, type) and issubclass(kind, Spec) and dataclasses.is_dataclass(kind)
 } | {"Model": Model}

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from thali.cli.bound import bound
 from thali.cli.console import Verbs, forget_output
 from thali.cli.demo import demo
 from thali.cli.doctor import doctor
@@ -14,6 +15,7 @@ from thali.cli.howmany import howmany
 from thali.cli.impute import impute
 from thali.cli.inspect_fit import inspect
 from thali.cli.resume import resume
+from thali.cli.simulate import simulate
 from thali.cli.transform import transform
 
 app = typer.Typer(
@@ -47,7 +49,7 @@ def thali(
     """Find the hidden features that data are made of, which rows have which, and how many there are."""
 
 
-for verb in (demo, howmany, fit, resume, inspect, transform, impute, doctor):
+for verb in (demo, howmany, fit, resume, inspect, transform, impute, simulate, bound, doctor):
     app.command()(verb)
 
 

@@ -1,20 +1,29 @@
-"""The finite beta-Bernoulli prior: n_features columns with weights Beta(mass / n_features, 1) integrated out.
+"""The finite beta-Bernoulli prior: n_features columns with weights Beta(mass / n_features, 1).
 
-Its limit for many features is the one-parameter IBP. Columns are labelled and may be empty.
+Its limit for many features is the one-parameter IBP. Columns are labelled and may be empty. Samplers integrate the
+weights out; variational inference has q(weight_k) = Beta(tau_k1, tau_k2) (Doshi-Velez et al. 2009, section 4).
 """
 
 import math
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import betaln, digamma, gammaln
 
-from thali.binary import Array, check_binary, column_counts
+from thali.binary import Array, check_binary, column_counts, history_counts
 from thali.distributions import Gamma
 from thali.errors import InvalidDataError
+from thali.priors._scalar_factor import ScalarFactor
 from thali.slice_sampling import slice_sample_positive
 from thali.spec import ScalarHypers, at_least, hyper, moderate, setting
+
+
+class BetaWeights(NamedTuple):
+    """q(weight_k) = Beta(tau_k1, tau_k2), tau (2, n_features), and q(mass)."""
+
+    tau: Array
+    mass: ScalarFactor
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +47,13 @@ class BetaBernoulli(ScalarHypers):
                 f"Z must have n_features = {self.n_features} columns, empty ones included. Got {Z.shape[1]}."
             )
         return self._log_prob_counts(column_counts(Z), len(Z))
+
+    def log_prob_class(self, Z: Array) -> float:
+        """Log probability of all matrices that differ from Z only by the order of their columns."""
+        Z = check_binary(Z)
+        repeats = [*history_counts(Z), self.n_features - int(Z.any(axis=0).sum())]  # of columns, empty ones last
+        # eq: BB.class-size
+        return self.log_prob(Z) + math.lgamma(self.n_features + 1) - sum(math.lgamma(k + 1) for k in repeats)
 
     def _log_prob_counts(self, counts: Array, n_rows: int) -> float:
         a = self.mass / self.n_features
@@ -66,3 +82,32 @@ class BetaBernoulli(ScalarHypers):
             return prior.log_prob(mass) + current.updated(mass=mass)._log_prob_counts(counts, len(Z))
 
         return current.updated(mass=slice_sample_positive(log_density, current.mass, rng))
+
+    # --- variational weights ----------------------------------------------------------------------
+
+    def init_weights(self, n_rows: int) -> BetaWeights:
+        mass = ScalarFactor.of(self, "mass")
+        a = np.full(self.n_features, mass.mean / self.n_features)
+        return BetaWeights(np.vstack([a, np.ones(self.n_features)]), mass)
+
+    def expected_log_odds(self, q: BetaWeights) -> Array:
+        # eq: DV09.finite-log-odds
+        return digamma(q.tau[0]) - digamma(q.tau[1])
+
+    def expected_weights(self, q: BetaWeights) -> Array:
+        return q.tau[0] / q.tau.sum(axis=0)
+
+    def update_weights(self, q: BetaWeights, counts: Array, n_rows: int) -> BetaWeights:
+        # eq: DV09.finite-update
+        tau = np.vstack([q.mass.mean / self.n_features + counts, 1.0 + n_rows - counts])
+        log_weights = digamma(tau[0]) - digamma(tau.sum(axis=0))
+        # eq: own.finite-mass
+        return BetaWeights(tau, q.mass.updated(self.n_features, -float(log_weights.mean())))
+
+    def weights_bound(self, q: BetaWeights, counts: Array, n_rows: int) -> float:
+        total = digamma(q.tau.sum(axis=0))
+        on, off = digamma(q.tau[0]) - total, digamma(q.tau[1]) - total  # E log(weight), E log(1 - weight)
+        entropy = betaln(*q.tau) - (q.tau[0] - 1) * on - (q.tau[1] - 1) * off
+        prior = q.mass.mean_log - math.log(self.n_features) + (q.mass.mean / self.n_features - 1) * on
+        # eq: DV09.finite-bound
+        return float(np.sum(prior + entropy) + counts @ on + (n_rows - counts) @ off) + q.mass.bound()

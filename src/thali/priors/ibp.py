@@ -14,9 +14,12 @@ from scipy.special import digamma, gammaln
 
 from thali.binary import Array, check_binary, column_counts, history_counts
 from thali.distributions import Gamma
+from thali.errors import InvalidParameterError
+from thali.priors import recursion
 from thali.slice_sampling import slice_sample, slice_sample_positive
 from thali.spec import ScalarHypers, hyper, moderate, unit_interval
 
+_BLOCK = 1 << 18  # cells of Z that are drawn at a time: few enough for the cache
 _NO_DISCOUNT = 1e-7  # below it the limit discount -> 0 is exact to rounding and the general formula is not
 
 
@@ -35,18 +38,27 @@ class IBP(ScalarHypers):
     def simulate(self, rng: np.random.Generator, n_rows: int) -> Array:
         """The restaurant: columns in order of first appearance."""
         prior = self.draw(rng)
-        Z = np.zeros((n_rows, 8), dtype=np.uint8)
-        counts = np.zeros(0, dtype=np.int64)
-        for n in range(n_rows):
-            old = len(counts)
-            taken = rng.random(old) * (n + prior.concentration) < counts - prior.discount
-            n_new = int(rng.poisson(prior.new_rate(n + 1)))
-            while old + n_new > Z.shape[1]:
-                Z = np.hstack([Z, np.zeros_like(Z)])
-            Z[n, :old] = taken
-            Z[n, old : old + n_new] = 1
-            counts = np.concatenate([counts + taken, np.ones(n_new, dtype=np.int64)])
-        return np.ascontiguousarray(Z[:, : len(counts)])
+        c, d = prior.concentration, prior.discount
+        rows = np.arange(n_rows)
+        # eq: IBP.new-rate
+        log_ratio = math.lgamma(1 + c) - math.lgamma(c + d) + gammaln(rows + c + d) - gammaln(rows + 1 + c)
+        first = np.repeat(rows, rng.poisson(prior.mass * np.exp(log_ratio)))  # the row that each feature appears in
+        # The later rows of a column are an urn, which is a coin with a drawn weight (de Finetti).
+        # eq: IBP.urn-weight
+        weights = rng.beta(1 - d, first + c + d)
+        Z = np.empty((n_rows, len(first)), dtype=np.uint8)
+        step = max(_BLOCK // max(len(first), 1), 1)
+        for start in range(0, n_rows, step):
+            block = rows[start : start + step]
+            taken = rng.random((len(block), len(first))) < weights
+            Z[start : start + step] = taken & (block[:, None] > first)
+        Z[first, np.arange(len(first))] = 1
+        return Z
+
+    def expected_features(self, n_rows: int) -> float:
+        """How many features n_rows rows have together, on average."""
+        self.require_concrete("expected_features")
+        return self.mass * self._features_per_mass(n_rows)
 
     def log_prob(self, Z: Array) -> float:
         """Log probability of the left-ordered class of Z; empty columns count for nothing."""
@@ -90,6 +102,28 @@ class IBP(ScalarHypers):
         # eq: IBP.new-rate
         log_ratio = math.lgamma(1 + c) + math.lgamma(n_rows - 1 + c + d) - math.lgamma(n_rows + c) - math.lgamma(c + d)
         return self.mass * math.exp(log_ratio)
+
+    def marginals(self, n_rows: int, n_features: int | None = None) -> Array:
+        """P(z_nk = 1), (n_rows, n_features), features numbered in order of appearance; by default all that matter."""
+        self._require_two_parameters("marginals")
+        return recursion.marginals(self.mass, self.concentration, n_rows, n_features)
+
+    def start_running(self) -> recursion.Running:
+        self._require_two_parameters("start_running")
+        return recursion.start_running()
+
+    def next_row(self, running: recursion.Running, births: str = "comonotone") -> Array:
+        return recursion.next_row(running, self.mass, self.concentration, births)
+
+    def absorb(self, running: recursion.Running, z_prob: Array, births: str = "comonotone") -> recursion.Running:
+        return recursion.absorb(running, z_prob, self.mass, self.concentration, births)
+
+    def _require_two_parameters(self, action: str) -> None:
+        self.require_concrete(action)
+        if self.discount != 0:
+            raise InvalidParameterError(
+                f"IBP.{action} is known for the one- and two-parameter process. Got discount={self.discount}; use 0."
+            )
 
     def resample(self, rng: np.random.Generator, current: Self, Z: Array) -> Self:
         if not self.learned:

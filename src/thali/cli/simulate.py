@@ -1,0 +1,192 @@
+"""`thali simulate`: data with a known answer, from any prior and observation model."""
+
+import json as json_format
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from thali.cli.console import count, file_size, say, show_json
+from thali.cli.model_options import Observation
+from thali.cli.prior_options import AnyPrior, Decay, make_any_prior
+from thali.errors import InvalidFileError, InvalidParameterError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_MOST_CELLS = 10**9
+_SUFFIXES = (".npz", ".csv")
+
+
+def simulate(
+    rows: Annotated[int, typer.Option(min=1, help="How many rows.")],
+    dims: Annotated[int, typer.Option(min=1, help="How many dims.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="NAME.npz with everything in it, or NAME.csv and files beside it.")
+    ] = Path("simulated.npz"),
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")] = False,
+    prior: Annotated[AnyPrior, typer.Option(help="Where the features of rows come from.")] = AnyPrior.IBP,
+    mass: Annotated[float | None, typer.Option(help="Expected features of a row; by default drawn.")] = None,
+    concentration: Annotated[float | None, typer.Option(help="Larger values share features less.")] = None,
+    discount: Annotated[
+        float | None, typer.Option(help="ibp: a power law of feature counts, from 0 to below 1.")
+    ] = None,
+    max_features: Annotated[
+        int | None, typer.Option(min=1, help="beta-bernoulli, stick-breaking: how many features at most.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="beta-process: how many rounds at most.")] = None,
+    group_concentration: Annotated[
+        float | None, typer.Option(help="hierarchical: smaller values make distant rows differ more.")
+    ] = None,
+    decay: Annotated[
+        Decay | None, typer.Option(help="distance-dependent, hierarchical: how features fade, row after row.")
+    ] = None,
+    decay_width: Annotated[float | None, typer.Option(help="Over how many rows; by default 10.")] = None,
+    observation: Annotated[Observation, typer.Option(help="Model of the data.")] = Observation.LINEAR_GAUSSIAN,
+    noise_var: Annotated[float | None, typer.Option(help="Noise variance; by default drawn.")] = None,
+    feature_var: Annotated[
+        float | None, typer.Option(help="Variance of the features' values; by default drawn.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Makes the data repeatable; drawn and shown if not given.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Write what was made to standard output.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but warnings and errors.")] = False,
+) -> None:
+    """Make data whose features are known, to try methods on.
+
+    NAME.npz holds X, Z, features and every parameter by name. NAME.csv holds X, and beside it are NAME-Z.csv,
+    NAME-features.csv and NAME-parameters.json.
+    """
+    files = _checked_files(output, overwrite)
+    seed = secrets.randbelow(2**31) if seed is None else seed
+    given = {
+        "mass": mass,
+        "concentration": concentration,
+        "discount": discount,
+        "max_features": max_features,
+        "rounds": rounds,
+        "group_concentration": group_concentration,
+        "decay": decay,
+        "decay_width": decay_width,
+    }
+    try:
+        _check_size(rows, dims)
+        model = make_any_prior(prior, rows, given)
+        truth = _draw(model, _observation(observation, noise_var, feature_var), rows, dims, seed)
+    except InvalidParameterError as error:
+        raise typer.BadParameter(str(error)) from error
+    except MemoryError as error:
+        raise typer.BadParameter(f"{rows} rows with mass {mass} do not fit into memory; ask for less.") from error
+    about = {"prior": str(prior), "observation": str(observation), "seed": seed}
+    about |= {"decay": str(decay)} if decay is not None else {}
+    about |= {"decay_width": decay_width} if decay_width is not None else {}
+    _write(files, truth, about)
+    n_features, n_used = truth.Z.shape[1], int(truth.Z.any(axis=0).sum())
+    used = f" ({n_used} in use)" if n_used < n_features else ""
+    size = f"{count(rows, 'row')} x {count(dims, 'dim')}, {count(n_features, 'feature')}{used}"
+    say(f"{size}  {prior} x {observation}, seed {seed}", quiet=quiet)
+    for file in files.values():
+        say(f"wrote {file} ({file_size(file)})", quiet=quiet)
+    if json:
+        sizes = {"n_rows": rows, "n_dims": dims, "n_features": n_features, "n_used": n_used}
+        names = [str(file) for file in files.values()]
+        show_json({"files": names, **about, **sizes, "parameters": _plain(truth.parameters)})
+
+
+class Truth(NamedTuple):
+    """Data, and what they are made of."""
+
+    X: "np.ndarray"
+    Z: "np.ndarray"
+    features: "np.ndarray"
+    parameters: dict[str, Any]  # hyperparameters of prior and observation model, numbers or one per dim
+
+
+def _draw(prior: Any, observation: Any, n_rows: int, n_dims: int, seed: int) -> Truth:
+    from thali.rng import make_generator
+
+    rng = make_generator(seed)
+    prior, observation = prior.draw(rng), observation.draw(rng, n_dims)
+    if hasattr(prior, "expected_features"):
+        _check_size(n_rows, prior.expected_features(n_rows))
+    Z = prior.simulate(rng, n_rows)
+    features = observation.draw_features(rng, Z.shape[1], n_dims)
+    X = observation.simulate(rng, Z, features=features)
+    return Truth(X, Z, features, _numbers(prior) | _numbers(observation))
+
+
+def _numbers(spec: Any) -> dict[str, Any]:
+    """The learnable parameters of a concrete spec."""
+    import dataclasses
+
+    fields = [field.name for field in dataclasses.fields(spec) if "learnable" in field.metadata]
+    return {name: getattr(spec, name) for name in fields if getattr(spec, name) is not None}
+
+
+def _observation(kind: Observation, noise_var: float | None, feature_var: float | None) -> Any:
+    from thali import LinearGaussian
+
+    kinds = {Observation.LINEAR_GAUSSIAN: LinearGaussian}
+    given = {"noise_var": noise_var, "feature_var": feature_var}
+    return kinds[kind](**{name: value for name, value in given.items() if value is not None})
+
+
+def _check_size(n_rows: int, n_columns: float) -> None:
+    if n_rows * n_columns > _MOST_CELLS:
+        raise InvalidParameterError(
+            f"{n_rows} rows by {n_columns:.0f} columns are more than {_MOST_CELLS:,} cells. Ask for less."
+        )
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def _checked_files(output: Path, overwrite: bool) -> dict[str, Path]:
+    """The files to write, by what they hold, or an error before any work."""
+    suffix = output.suffix.lower()
+    if suffix not in _SUFFIXES:
+        raise InvalidFileError(f"{output} must end in {' or '.join(_SUFFIXES)}. Choose another name with -o")
+    files = {"all": output}
+    if suffix == ".csv":
+        kinds = {"Z": "-Z.csv", "features": "-features.csv", "parameters": "-parameters.json"}
+        files = {"X": output} | {kind: output.with_name(output.stem + end) for kind, end in kinds.items()}
+    if not os.path.isdir(output.parent):
+        raise InvalidFileError(f"there is no folder {output.parent} to write {output.name} in. Create it")
+    for file in files.values():
+        if os.path.isdir(file):
+            raise InvalidFileError(f"{file} is a folder. Choose another name with -o")
+        if os.path.exists(file) and not overwrite:
+            raise InvalidFileError(f"{file} exists. Choose another name with -o, or replace it with --overwrite")
+    if not os.access(output.parent, os.W_OK | os.X_OK):
+        raise InvalidFileError(f"no permission to write in the folder {output.parent}. Choose another with -o")
+    return files
+
+
+def _write(files: dict[str, Path], truth: Truth, about: dict[str, Any]) -> None:
+    import numpy as np
+
+    from thali.io import Table, write_table
+    from thali.io.write import _whole
+
+    if "all" in files:
+        with _whole(files["all"]) as file:
+            np.savez(file, X=truth.X, Z=truth.Z, features=truth.features, **truth.parameters, **about)
+        return
+    dims = tuple(f"dim_{d}" for d in range(truth.X.shape[1]))
+    names = tuple(f"feature_{k}" for k in range(truth.Z.shape[1]))
+    write_table(Table(truth.X, None, dims, "", ""), files["X"])
+    write_table(Table(truth.Z, None, names, "", ""), files["Z"])
+    write_table(Table(truth.features, None, dims, "", ""), files["features"])
+    text = json_format.dumps({**about, **_plain(truth.parameters)}, indent=2)
+    with _whole(files["parameters"]) as file:
+        file.write(text.encode() + b"\n")
+
+
+def _plain(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Numbers and lists."""
+    import numpy as np
+
+    return {name: np.asarray(value).tolist() for name, value in parameters.items()}
