@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from thali import IBP, BetaBernoulli, Gamma, InvalidParameterError
+from thali import IBP, BetaBernoulli, BetaProcess, DistanceDependentIBP, Gamma, InvalidParameterError, StickBreakingIBP
 from thali.testing import check_prior, z_limit
 from thali.testing.zscores import z_scores
 
@@ -20,6 +20,60 @@ PRIORS = [
 @pytest.mark.parametrize("prior", PRIORS, ids=str)
 def test_contract(prior, rng):
     check_prior(prior, rng)
+
+
+EXCHANGEABLE = {
+    "one parameter": IBP(mass=1.2),
+    "three parameters": IBP(mass=1.0, concentration=0.7, discount=0.4),
+    "finite": BetaBernoulli(mass=1.3, n_features=4),
+    "sticks": StickBreakingIBP(mass=1.3, truncation=4),
+    "beta process": BetaProcess(mass=1.1, concentration=2.0),
+    "rounds": BetaProcess(mass=1.1, concentration=2.0, rounds=3),
+}
+
+
+def is_exchangeable(prior, rng):
+    """The order of rows does not matter to the probability, for matrices of all sorts."""
+    for _ in range(20):
+        Z = (rng.random((5, 4)) < rng.random(4)).astype(np.uint8)
+        for _ in range(5):
+            if abs(prior.log_prob(Z[rng.permutation(5)]) - prior.log_prob(Z)) > 1e-10:
+                return False
+    return True
+
+
+@pytest.mark.parametrize("name", EXCHANGEABLE)
+def test_rows_are_exchangeable(name, rng):
+    assert is_exchangeable(EXCHANGEABLE[name], rng)
+
+
+def test_rows_with_distances_are_not(rng):
+    assert not is_exchangeable(DistanceDependentIBP.from_times(np.arange(5.0), mass=1.2, sequential=True), rng)
+
+
+@pytest.mark.parametrize(
+    ("prior", "wanted"),
+    [
+        (IBP(mass=1.3), -9.19406133294),
+        (IBP(mass=1.3, concentration=2.5), -9.95668230707),
+        (BetaProcess(mass=1.3, concentration=2.5), -9.95668230707),
+        (StickBreakingIBP(mass=1.3), -9.19406133294),
+    ],
+    ids=["one parameter", "two parameters", "beta process", "sticks"],
+)
+def test_golden_classes(prior, wanted):
+    """Cases G1 and G2 of the reference on the beta process."""
+    Z = np.array([[1, 1, 0, 0], [1, 0, 1, 1], [0, 1, 1, 1]])
+    assert prior.log_prob(Z) == pytest.approx(wanted, rel=1e-10)
+
+
+@pytest.mark.parametrize(("n_features", "wanted"), [(20, -9.20586405719), (1000, -9.19372243338)])
+def test_golden_finite_classes(n_features, wanted):
+    """Case G3: the finite prior tends to the IBP."""
+    Z = np.zeros((3, n_features), dtype=int)
+    Z[:, :4] = [[1, 1, 0, 0], [1, 0, 1, 1], [0, 1, 1, 1]]
+    found = BetaBernoulli(mass=1.3, n_features=n_features).log_prob_class(Z)
+    assert found == pytest.approx(wanted, rel=1e-10)
 
 
 class NoConcentrationInRate(IBP):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.special import digamma
+from scipy.special import digamma, pdtr
 
 from thali import IBP, BetaBernoulli, InvalidDataError, InvalidParameterError
 from thali.priors import recursion
@@ -79,6 +79,14 @@ def test_golden_births():
     }
     for how, births in wanted.items():
         assert recursion.birth_probs(running, 0.3, how, 6) == pytest.approx(births, rel=1e-9)
+
+
+def test_golden_distance_of_the_poisson_approximation():
+    """A sum of six Bernoulli variables against Poisson with its mean: far off once features are certain."""
+    for p, wanted in ((0.05, 0.0098888150455), (0.3, 0.085888282931), (0.9, 0.55737446716), (0.99, 0.78090551165)):
+        exact = recursion._poisson_binomial(np.full(6, p), 40)
+        poisson = np.diff(np.concatenate([[0.0], pdtr(np.arange(40), 6 * p)]))
+        assert 0.5 * np.abs(exact - poisson).sum() == pytest.approx(wanted, rel=1e-9)
 
 
 @pytest.mark.parametrize("rate", [1e-9, 0.03, 0.4, 6.0])

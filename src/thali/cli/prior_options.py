@@ -34,6 +34,7 @@ _TAKES = {
     AnyPrior.DISTANCE_DEPENDENT: ("mass", "decay", "decay_width"),
     AnyPrior.HIERARCHICAL: ("mass", "concentration", "group_concentration", "decay", "decay_width"),
 }
+_MOST_LINKS = 5e7  # of rows to earlier rows: some gigabytes
 
 
 def make_any_prior(kind: AnyPrior, n_rows: int, options: dict[str, Any]) -> Any:
@@ -66,6 +67,10 @@ def _over_time(kind: AnyPrior, n_rows: int, given: dict[str, Any]) -> Any:
     from thali import DistanceDependentIBP, HierarchicalBetaProcess, Times
 
     decay = _decay(given.pop("decay", Decay.EXPONENTIAL), given.pop("decay_width", None))
+    n_links = n_rows * min(n_rows, decay.reach + 1 if kind is AnyPrior.DISTANCE_DEPENDENT else n_rows)
+    if n_links > _MOST_LINKS:
+        remedy = "Use fewer rows" if kind is AnyPrior.HIERARCHICAL else "Use fewer rows, or --decay window"
+        raise typer.BadParameter(f"{n_rows} rows have about {n_links:.0e} links, which is too many. {remedy}.")
     times = Times(np.arange(n_rows, dtype=float))
     if kind is AnyPrior.DISTANCE_DEPENDENT:
         return DistanceDependentIBP(distances=times, decay=decay, sequential=True, **given)

@@ -16,7 +16,7 @@ from thali.errors import InvalidFileError, InvalidParameterError
 if TYPE_CHECKING:
     import numpy as np
 
-_MOST_CELLS = 10**9
+_MOST_CELLS = 200_000_000  # of a matrix in double precision: 1.6 GB
 _SUFFIXES = (".npz", ".csv")
 
 
@@ -79,7 +79,7 @@ def simulate(
     except InvalidParameterError as error:
         raise typer.BadParameter(str(error)) from error
     except MemoryError as error:
-        raise typer.BadParameter(f"{rows} rows with mass {mass} do not fit into memory; ask for less.") from error
+        raise typer.BadParameter("this does not fit into memory; ask for less.") from error
     about = {"prior": str(prior), "observation": str(observation), "seed": seed}
     about |= {"decay": str(decay)} if decay is not None else {}
     about |= {"decay_width": decay_width} if decay_width is not None else {}
@@ -110,12 +110,23 @@ def _draw(prior: Any, observation: Any, n_rows: int, n_dims: int, seed: int) -> 
 
     rng = make_generator(seed)
     prior, observation = prior.draw(rng), observation.draw(rng, n_dims)
-    if hasattr(prior, "expected_features"):
-        _check_size(n_rows, prior.expected_features(n_rows))
+    _check_size(n_rows, _expected_features(prior, n_rows))
     Z = prior.simulate(rng, n_rows)
     features = observation.draw_features(rng, Z.shape[1], n_dims)
     X = observation.simulate(rng, Z, features=features)
     return Truth(X, Z, features, _numbers(prior) | _numbers(observation))
+
+
+def _expected_features(prior: Any, n_rows: int) -> float:
+    """How many columns Z will have, about: that of the IBP with the same mass, if the prior does not know better."""
+    from thali import IBP
+
+    if getattr(prior, "n_features", None) is not None:
+        return float(prior.n_features)
+    if hasattr(prior, "owner_rates"):
+        return float(prior.owner_rates().sum())
+    concentration, discount = getattr(prior, "concentration", 1.0), getattr(prior, "discount", 0.0)
+    return IBP(prior.mass, concentration, discount).expected_features(n_rows)
 
 
 def _numbers(spec: Any) -> dict[str, Any]:

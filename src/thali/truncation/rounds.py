@@ -77,7 +77,7 @@ def features_beyond(mass: float, concentration: float, n_rows: int, rounds: int)
     log_f = loggamma(s) - _log_gamma_ratio(c, s) - rounds * log1p(s / c)
     log_f += loggamma(e) - np.log(s) - _log_gamma_ratio(n_rows + 1, -s)
     f = np.exp(log_f).real * np.cosh(_U)
-    return mass * c * scale / math.pi * _STEP * float(f.sum() - 0.5 * f[0])
+    return min(mass * c * scale / math.pi * _STEP * float(f.sum() - 0.5 * f[0]), first)
 
 
 def _falling_root(f: Callable[[float], float]) -> float:
