@@ -180,10 +180,10 @@ def _write(files: dict[str, Path], truth: Truth, about: dict[str, Any]) -> None:
     import numpy as np
 
     from thali.io import Table, write_table
-    from thali.io.write import _whole
+    from thali.io.write import whole_file
 
     if "all" in files:
-        with _whole(files["all"]) as file:
+        with whole_file(files["all"]) as file:
             np.savez(file, X=truth.X, Z=truth.Z, features=truth.features, **truth.parameters, **about)
         return
     dims = tuple(f"dim_{d}" for d in range(truth.X.shape[1]))
@@ -192,7 +192,7 @@ def _write(files: dict[str, Path], truth: Truth, about: dict[str, Any]) -> None:
     write_table(Table(truth.Z, None, names, "", ""), files["Z"])
     write_table(Table(truth.features, None, dims, "", ""), files["features"])
     text = json_format.dumps({**about, **_plain(truth.parameters)}, indent=2)
-    with _whole(files["parameters"]) as file:
+    with whole_file(files["parameters"]) as file:
         file.write(text.encode() + b"\n")
 
 

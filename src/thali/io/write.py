@@ -31,7 +31,7 @@ def write_table(table: Table, path: str | os.PathLike[str]) -> None:
     """Write the table to `path`: `.csv`, `.tsv`, `.npy` (numbers only), `.npz` or `.parquet`."""
     path = Path(path)
     write = _writer(path)
-    with _whole(path) as file:
+    with whole_file(path) as file:
         write(table, file)
 
 
@@ -92,7 +92,7 @@ def _writer(path: Path) -> Callable[[Table, IO[bytes]], None]:
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[IO[bytes]]:
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """A file under a temporary name, which gets its own once all is written and is removed if anything fails."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
