@@ -87,6 +87,18 @@ MUTANTS = {
         "collapsed_rows.py",
         ("math.sqrt(noise_var * (1.0 + q + n_new / ridge))", "math.sqrt(noise_var * (1.0 + n_new / ridge))"),
     ),
+    "own columns not in the variance": (
+        "conditional_rows.py",
+        ("half_precision = 0.5 / (noise_var + n_own * feature_var)", "half_precision = 0.5 / noise_var"),
+    ),
+    "uncollapsed scan in column order": (
+        "conditional_rows.py",
+        ("j = i + int(rng.random() * (K - i))", "j = i"),
+    ),
+    "new features independent": (
+        "conditional_rows.py",
+        ("(shrink * total if is_seen[d] else 0.0)", "0.0"),
+    ),
     "missing cells used as data": ("collapsed_rows.py", ("used_dims = n_dims - cells.size", "used_dims = n_dims")),
 }
 

@@ -8,7 +8,7 @@ import pytest
 
 from thali import IBP, CollapsedGibbs, Gamma, LinearGaussian, NormalOffset, PerDim
 from thali.errors import InvalidFileError
-from thali.inference.collapsed_gibbs import CollapsedState, SweepInfo
+from thali.inference.z_chain import SweepInfo, ZState
 from thali.observations._gaussian import GaussianRows
 from thali.packing import pack, unpack
 from thali.posterior import Draw
@@ -43,7 +43,7 @@ def same(a, b):
         np.array([True, False]), np.arange(3, dtype=np.int32), np.array([-0.0, np.nan, np.inf, 1 / 3]),
         {"b": 1, "a": np.ones(2), "deep": {"x": [1, 2.5, None]}}, [str(i) for i in range(12)],
         SweepInfo(-1.5, 3, 1e-12),
-        CollapsedState(
+        ZState(
             IBP(mass=1 / 3),
             LinearGaussian(noise_var=np.array([0.1, 1 / 3]), feature_var=2.0, offset=np.ones(2)),
             GaussianRows(np.eye(3, 2, dtype=np.uint8), np.eye(2), np.ones((2, 2)), np.zeros(0)),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from thali import CollapsedGibbs, progress
-from thali.inference.collapsed_gibbs import SweepInfo
+from thali.inference.z_chain import SweepInfo
 from thali.progress import Progress
 
 INFERENCE = CollapsedGibbs(n_warmup=10, n_draws=40, thin=2)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from thali import CollapsedGibbs
-from thali.inference.collapsed_gibbs import CollapsedState
+from thali.inference.z_chain import ZState
 from thali.model import Model
 
 Array = np.ndarray
@@ -27,7 +27,7 @@ class FromTruth(CollapsedGibbs):
 
     def init(
         self, rng: np.random.Generator, model: Model, data: Any, n_rows: int, tick: Callable[[], None] | None = None
-    ) -> CollapsedState:
+    ) -> ZState:
         truth = self.truth
         prior = model.prior.resample(rng, model.prior.draw(rng), truth.Z)
         observation = model.observation.draw(rng, truth.X.shape[1])

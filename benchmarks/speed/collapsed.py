@@ -29,7 +29,7 @@ from benchmarks.speed.rivals import MASS, naive_rows, rank_one_rows
 from benchmarks.tables import against, machine, show_table
 from benchmarks.workloads import Workload
 from thali import IBP, CollapsedGibbs, LinearGaussian
-from thali.inference.collapsed_gibbs import CollapsedState
+from thali.inference.z_chain import ZState
 from thali.kernels.feature_gram import rebuild
 from thali.model import Model
 
@@ -83,7 +83,7 @@ class Chain:
         self.local, self.remarks = self.observation.sweep(self.rng, self.data, self.local, self.log_odds, self.new_rate)
 
     def step(self) -> None:
-        state = CollapsedState(self.prior, self.observation, self.local)
+        state = ZState(self.prior, self.observation, self.local)
         state, _ = self.inference.step(self.rng, state, self.model, self.data)
         self.local = state.local
 

@@ -205,6 +205,14 @@ class CollapsedRows(Observation, Protocol):
 
 
 @runtime_checkable
+class ConditionalRows(CollapsedRows, Protocol):
+    """Features drawn beside Z, for the time of a sweep."""
+
+    def conditional_sweep(self, rng: Generator, data: Any, local: Any, log_odds: Array, new_rate: float) -> Any:
+        """Draw the features given Z, then every row's bits and what else is local given the features."""
+
+
+@runtime_checkable
 class ColumnMoves(CollapsedRows, Protocol):
     """Proposals that change whole columns of Z, and what a search for the right mode needs. Concrete models only.
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from reference.collapsed_rows import BLOCK, collapsed_sweep
+from reference.conditional_rows import conditional_sweep, draw_features
 
 
 def sweep_replicates(X, missing_start, missing_dim, Z, K, log_odds, new_rate, noise_var, feature_var, group, rng):
@@ -19,4 +20,19 @@ def sweep_replicates(X, missing_start, missing_dim, Z, K, log_odds, new_rate, no
             log_odds, new_rate, noise_var, feature_var, group, keys, 0, -1, rng,
         )  # fmt: skip
         n_full += row < n_rows
+    return n_full
+
+
+def conditional_replicates(X, missing_start, missing_dim, Z, K, log_odds, new_rate, noise_var, feature_var, group, rng):
+    n_full = 0
+    for i in range(len(X)):
+        A, counts = np.zeros((Z.shape[2], X.shape[2])), np.zeros(Z.shape[2], dtype=np.int64)
+        z = Z[i, :, : K[i]].astype(float)
+        counts[: K[i]] = z.sum(axis=0)
+        A[: K[i]] = draw_features(z.T @ z, z.T @ X[i], K[i], noise_var, feature_var, rng)
+        K[i], row, _ = conditional_sweep(
+            X[i], missing_start, missing_dim, Z[i], K[i], A, counts,
+            log_odds, new_rate, noise_var, feature_var, 0, -1, rng,
+        )  # fmt: skip
+        n_full += row < X.shape[1]
     return n_full

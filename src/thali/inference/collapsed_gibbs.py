@@ -2,38 +2,19 @@
 Doshi-Velez & Ghahramani 2009), and of the learned hyperparameters.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from thali.inference.moves import can_move, column_weight, metropolis, random_move
-from thali.inference.search import KINDS, find_start
-from thali.model import Model
-from thali.posterior import Draw
+from thali.inference.search import KINDS
+from thali.inference.z_chain import ZChain
 from thali.protocols import CollapsedRows, Predictive
-from thali.spec import Spec, at_least, between, one_of, setting, share
-
-
-class CollapsedState(NamedTuple):
-    """All that the next step needs: the current hyperparameters, Z and its statistics."""
-
-    prior: Any  # concrete
-    observation: Any  # concrete
-    local: Any  # the observation's row variables; its first field is z
-
-
-class SweepInfo(NamedTuple):
-    """Remarks about one step."""
-
-    log_joint: float
-    n_features: int
-    drift: float
+from thali.spec import at_least, between, one_of, setting, share
 
 
 @dataclass(frozen=True, eq=False)
-class CollapsedGibbs(Spec):
+class CollapsedGibbs(ZChain):
     """Exact sampling for small and medium data. One step: a sweep over all rows, a move, then the hyperparameters.
 
     start: "search" (spectral and annealed starts, the better one improved, in about `n_warmup` sweeps more),
@@ -51,58 +32,8 @@ class CollapsedGibbs(Spec):
     needs_prior = (Predictive,)
     needs_observation = (CollapsedRows,)
 
-    def init(
-        self,
-        rng: np.random.Generator,
-        model: Model,
-        data: Any,
-        n_rows: int,
-        tick: Callable[[], None] | None = None,
-    ) -> CollapsedState:
-        """The end of a search for the right mode. `tick` is called after every sweep of it and may raise to end it."""
-        return CollapsedState(*find_start(rng, model, data, self.start, self.n_warmup, tick))
-
-    def at(self, prior: Any, observation: Any, data: Any, Z: np.ndarray, X: np.ndarray) -> CollapsedState:
-        """The state with these values; X is complete."""
-        return CollapsedState(prior, observation, observation.place(data, Z, X))
-
-    def step(
-        self, rng: np.random.Generator, state: CollapsedState, model: Model, data: Any
-    ) -> tuple[CollapsedState, SweepInfo]:
-        prior, observation, local = state
-        n_rows = len(local.z)
-        log_odds, new_rate = prior.log_odds(n_rows), prior.new_rate(n_rows)
+    def sweep(
+        self, rng: np.random.Generator, observation: Any, data: Any, local: Any, log_odds: np.ndarray, new_rate: float
+    ) -> tuple[Any, float]:
         local, remarks = observation.sweep(rng, data, local, log_odds, new_rate, self.group)
-        if self.moves > 0 and can_move(observation) and rng.random() < self.moves:
-            move = random_move(rng, grows=new_rate > 0)
-            local, _ = metropolis(rng, move, observation, data, local, column_weight(log_odds, new_rate))
-        prior = model.prior.resample(rng, prior, local.z)
-        observation = model.observation.resample(rng, observation, data, local)
-        state = CollapsedState(prior, observation, local)
-        n_features = int(local.z.any(axis=0).sum())
-        return state, SweepInfo(self.log_joint(state, model, data), n_features, remarks["drift"])
-
-    def log_joint(self, state: CollapsedState, model: Model, data: Any) -> float:
-        """log p(X, Z, hyperparameters), with the features integrated out and missing cells at their current values."""
-        prior, observation, local = state
-        return (
-            prior.log_prob(local.z)
-            + observation.log_evidence(data, local)
-            + model.prior.log_hyper(prior)
-            + model.observation.log_hyper(observation)
-        )
-
-    def record(self, state: CollapsedState, info: SweepInfo, data: Any) -> Draw:
-        """What a posterior keeps of a state."""
-        free_energy = info.log_joint
-        if can_move(state.observation):
-            log_odds = state.prior.log_odds(len(state.local.z))
-            free_energy += state.observation.bit_entropy(data, state.local, log_odds)
-        return Draw(
-            z=state.local.z,
-            log_joint=info.log_joint,
-            free_energy=free_energy,
-            prior=state.prior,
-            observation=state.observation,
-            codebook=state.observation.codebook(data, state.local),
-        )
+        return local, remarks["drift"]

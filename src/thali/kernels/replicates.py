@@ -4,6 +4,7 @@ import numpy as np
 
 from thali.kernels._jit import jit
 from thali.kernels.collapsed_rows import BLOCK, collapsed_sweep
+from thali.kernels.conditional_rows import conditional_sweep, draw_features
 
 
 def _sweep_replicates(X, missing_start, missing_dim, Z, K, log_odds, new_rate, noise_var, feature_var, group, rng):
@@ -46,4 +47,31 @@ def _sweep_replicates(X, missing_start, missing_dim, Z, K, log_odds, new_rate, n
     return n_full
 
 
+def _conditional_replicates(
+    X, missing_start, missing_dim, Z, K, log_odds, new_rate, noise_var, feature_var, group, rng
+):
+    """As `sweep_replicates`, with the features drawn and one `conditional_sweep` given them; `group` is not used."""
+    n_replicates, n_rows, n_dims = X.shape
+    capacity = Z.shape[2]
+    A = np.zeros((capacity, n_dims))
+    counts = np.zeros(capacity, np.int64)
+    n_full = 0
+    for i in range(n_replicates):
+        z = Z[i, :, : K[i]].astype(np.float64)
+        gram = np.dot(z.T, z)
+        features = draw_features(gram, np.dot(z.T, X[i]), K[i], noise_var, feature_var, rng)
+        for k in range(K[i]):
+            counts[k] = int(gram[k, k])
+            for d in range(n_dims):
+                A[k, d] = features[k, d]
+        K[i], row, _ = conditional_sweep(
+            X[i], missing_start, missing_dim, Z[i], K[i], A, counts,
+            log_odds, new_rate, noise_var, feature_var, 0, -1, rng,
+        )  # fmt: skip
+        if row < n_rows:
+            n_full += 1
+    return n_full
+
+
 sweep_replicates = jit(_sweep_replicates)
+conditional_replicates = jit(_conditional_replicates)

@@ -20,6 +20,7 @@ from thali.kernels.collapsed_rows import collapsed_sweep
 from thali.kernels.encode_rows import encode_rows
 from thali.kernels.encode_sampled import encode_sampled
 from thali.observations._columns import ColumnProposals
+from thali.observations._conditional import ConditionalGaussian
 from thali.observations._domains import (
     feature_domain,
     floor_domain,
@@ -39,7 +40,7 @@ _MOST = 2_000  # features: more of them take minutes a sweep
 
 
 @dataclass(frozen=True, eq=False)
-class LinearGaussian(ColumnProposals, GaussianPrediction, Spec):
+class LinearGaussian(ColumnProposals, ConditionalGaussian, GaussianPrediction, Spec):
     """Binary features that add up, with Gaussian noise.
 
     noise_var: a positive number; an array with one per dim; a distribution (learned); PerDim() (learned, one per dim).
@@ -283,13 +284,7 @@ class LinearGaussian(ColumnProposals, GaussianPrediction, Spec):
             )  # fmt: skip
             changed, rebuilt = changed + n_changed, rebuilt + n_rebuilt
             if row < data.n_rows:
-                most = _most_features(data.n_rows, data.n_dims, new_rate)
-                if K + pending > most:
-                    raise InvalidParameterError(
-                        f"The hyperparameters must suit the scale of X. Got more than {most} features. "
-                        "Let feature_var and noise_var be learned, set noise_floor, or lower the mass."
-                    )
-                room = min(2 * (K + pending), most)
+                room = self.room_for(K + pending, data, new_rate)
                 Z, gram, cross = with_room(Z[:, :K], gram[:K, :K], cross[:K], room)
                 order = np.concatenate([order[:K], np.zeros(room - K)])
         filled = data.take_filled(offset, scale, local.filled)
@@ -301,6 +296,20 @@ class LinearGaussian(ColumnProposals, GaussianPrediction, Spec):
         scale = self.units[1]
         cross = local.cross if self.offset is None else local.cross - np.outer(np.diag(local.gram), self.offset)
         return cross if scale is None else cross / scale
+
+    def room_for(self, K: int, data: GaussianData, new_rate: float) -> int:
+        """Columns to make room for when there are K, or an error if there is no end to them.
+
+        More features than cells, and than four times what a sensible prior expects, say that something is wrong.
+        """
+        expected = min(new_rate * data.n_rows * (1 + np.log(data.n_rows)), 50.0)
+        most = int(min(_MOST, 200 + data.n_rows * data.n_dims + 4 * expected))
+        if most < K:
+            raise InvalidParameterError(
+                f"The hyperparameters must suit the scale of X. Got more than {most} features. "
+                "Let feature_var and noise_var be learned, set noise_floor, or lower the mass."
+            )
+        return min(2 * K, most)
 
     def from_standard(self, Z: Array, K: int, gram: Array, cross: Array, filled: Array) -> GaussianRows:
         """Row variables from a kernel's arrays, which have room for more than K columns and standardised data."""
@@ -366,9 +375,3 @@ class LinearGaussian(ColumnProposals, GaussianPrediction, Spec):
             uniforms = make_generator(0).random((_SCANS + _DRAWS, len(features)))
             presence, log_density = encode_sampled(*arguments, uniforms[:_SCANS], uniforms[_SCANS:])
         return presence, log_density - change
-
-
-def _most_features(n_rows: int, n_dims: int, new_rate: float) -> int:
-    """More features than cells, and than four times what a sensible prior expects, say that something is wrong."""
-    expected = min(new_rate * n_rows * (1 + np.log(n_rows)), 50.0)
-    return int(min(_MOST, 200 + n_rows * n_dims + 4 * expected))

@@ -1,0 +1,38 @@
+"""Uncollapsed Gibbs sampling: features given Z, then Z given the features (Doshi-Velez et al. 2009, appendix A.2).
+
+The features are drawn at the beginning of each sweep and forgotten at its end, so that hyperparameters and moves of
+columns still have them integrated out. Columns that one row alone has are integrated out within the sweep, too.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from thali.inference.search import KINDS
+from thali.inference.z_chain import ZChain
+from thali.protocols import ConditionalRows, Predictive
+from thali.spec import at_least, one_of, setting, share
+
+
+@dataclass(frozen=True, eq=False)
+class Gibbs(ZChain):
+    """The sampler of most papers. Its rows know of each other only through the features, so it moves more slowly than
+    `CollapsedGibbs`; a sweep costs less where there are many features.
+
+    start and moves as for `CollapsedGibbs`.
+    """
+
+    n_warmup: int = setting(500, at_least(0))
+    n_draws: int = setting(500, at_least(1))
+    thin: int = setting(1, at_least(1))
+    start: str = setting("search", one_of(*KINDS))
+    moves: float = setting(0.1, share)
+
+    needs_prior = (Predictive,)
+    needs_observation = (ConditionalRows,)
+
+    def sweep(
+        self, rng: np.random.Generator, observation: Any, data: Any, local: Any, log_odds: np.ndarray, new_rate: float
+    ) -> tuple[Any, float]:
+        return observation.conditional_sweep(rng, data, local, log_odds, new_rate), 0.0

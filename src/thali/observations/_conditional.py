@@ -1,0 +1,50 @@
+"""The sweep of a linear-Gaussian model with its features drawn beside Z."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from thali.kernels.conditional_rows import conditional_sweep, draw_features
+from thali.observations._gaussian import GaussianData, GaussianRows
+
+Array = np.ndarray
+
+
+class ConditionalGaussian:
+    """ConditionalRows of a model with `units`, `standard_cross`, `offset`, `feature_var`, `room_for` and `_rows`."""
+
+    if TYPE_CHECKING:
+        units: Any
+        offset: Any
+        feature_var: Any
+        standard_cross: Any
+        room_for: Any
+        _rows: Any
+
+    def conditional_sweep(
+        self, rng: np.random.Generator, data: GaussianData, local: GaussianRows, log_odds: Array, new_rate: float
+    ) -> GaussianRows:
+        noise, scale = self.units
+        X, _, _ = data.standardised(self.offset, scale, local.filled)
+        K = local.z.shape[1]
+        feature_var = float(self.feature_var)
+        A = draw_features(local.gram, self.standard_cross(local), K, noise, feature_var, rng)
+        Z, A, counts = _with_room(local.z, A, K + (0 if new_rate == 0 else 8 + K // 4))
+        row, pending = 0, -1
+        while row < data.n_rows:
+            K, row, pending = conditional_sweep(
+                X, data.missing_start, data.missing_dim, Z, K, A, counts,
+                log_odds, new_rate, noise, feature_var, row, pending, rng,
+            )  # fmt: skip
+            if row < data.n_rows:
+                Z, A, counts = _with_room(Z[:, :K], A[:K], self.room_for(K + pending, data, new_rate))
+        filled = data.take_filled(self.offset, scale, local.filled)
+        return self._rows(data, Z[:, :K], filled)
+
+
+def _with_room(Z: Array, A: Array, room: int) -> tuple[Array, Array, Array]:
+    """Copies with `room` columns, and the number of ones in each."""
+    K = Z.shape[1]
+    wide, features, counts = np.zeros((len(Z), room), np.uint8), np.zeros((room, A.shape[1])), np.zeros(room, np.int64)
+    wide[:, :K], features[:K], counts[:K] = Z, A, Z.sum(axis=0)
+    return wide, features, counts
