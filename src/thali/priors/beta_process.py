@@ -12,17 +12,18 @@ from typing import Any, Self
 import numpy as np
 from scipy.special import digamma, gammainc, gammaincc
 
-from thali.binary import Array, check_binary, column_counts, history_counts
+from thali.binary import Array, column_counts
 from thali.distributions import Gamma
 from thali.errors import InvalidParameterError
 from thali.priors._beta_process_atoms import ascend, expected_log_rest, log_rest_gradient
 from thali.priors._beta_process_weights import Weights, atom_terms, bound, update_rounds, update_scalars
+from thali.priors._by_counts import ByCounts
 from thali.priors._round_penalties import PENALTIES, RoundPenalty
 from thali.priors._rounds import expected_columns, log_column_rates
 from thali.priors._scalar_factor import ScalarFactor
 from thali.priors.ibp import IBP
 from thali.slice_sampling import slice_sample_positive
-from thali.spec import Domain, ScalarHypers, between, hyper, moderate, one_of, setting
+from thali.spec import Domain, between, hyper, moderate, one_of, setting
 
 _MOST = 10_000
 _MOST_CHOSEN = 500  # atoms and rounds that are chosen when none are given
@@ -34,7 +35,7 @@ _optional = Domain(f"None or {_up_to_most.words}", lambda v: v is None or _up_to
 
 
 @dataclass(frozen=True, eq=False)
-class BetaProcess(ScalarHypers):
+class BetaProcess(ByCounts):
     """Features whose weights are those of a beta process. With rounds=None the rows have IBP(mass, concentration).
 
     mass: expected number of features of a row, all rounds together (gamma in the paper). concentration: larger values
@@ -98,17 +99,10 @@ class BetaProcess(ScalarHypers):
             )
         return int(rounds)  # type: ignore[arg-type]  # not None: checked
 
-    def log_prob(self, Z: Array) -> float:
-        """Log probability of the left-ordered class of Z; empty columns count for nothing."""
-        self.require_concrete("log_prob")
-        Z = check_binary(Z)
-        counts = column_counts(Z)
-        # columns of each kind are a Poisson number: eq: PCB11.class-prob
-        return self._log_prob_counts(counts[counts > 0], len(Z)) - sum(math.lgamma(k + 1) for k in history_counts(Z))
-
     def _log_prob_counts(self, counts: Array, n_rows: int) -> float:
         """The part of log_prob that depends on the hyperparameters."""
         log_rates = log_column_rates(self.concentration, n_rows, self.rounds)
+        # columns of each kind are a Poisson number: eq: PCB11.class-prob
         columns = math.log(self.mass) + log_rates[counts - 1]
         return float(columns.sum()) - self.mass * expected_columns(log_rates)
 
@@ -131,9 +125,7 @@ class BetaProcess(ScalarHypers):
                 rate = prior.rate + expected_columns(log_rates)
                 value = rng.gamma(prior.shape + len(counts)) / rate
             else:
-                value = slice_sample_positive(
-                    _target(current, name, prior, counts, n_rows), getattr(current, name), rng
-                )
+                value = slice_sample_positive(current._target(name, prior, counts, n_rows), getattr(current, name), rng)
             current = current.updated(**{name: float(value)})
         return current
 
@@ -188,15 +180,6 @@ class BetaProcess(ScalarHypers):
 
     def weights_bound(self, q: Weights, counts: Array, n_rows: int) -> float:
         return bound(q, counts, n_rows, self._penalty(q))
-
-
-def _target(current: BetaProcess, name: str, prior: Any, counts: Array, n_rows: int) -> Any:
-    def log_density(value: float) -> float:
-        if not 0 < value < math.inf:
-            return -math.inf
-        return prior.log_prob(value) + current.updated(**{name: value})._log_prob_counts(counts, n_rows)
-
-    return log_density
 
 
 def _enough_rounds(mass: float, concentration: float, n_rows: int) -> int:

@@ -12,19 +12,20 @@ from typing import Any, Self
 import numpy as np
 from scipy.special import digamma, gammaln
 
-from thali.binary import Array, check_binary, column_counts, history_counts
+from thali.binary import Array, column_counts
 from thali.distributions import Gamma
 from thali.errors import InvalidParameterError
 from thali.priors import recursion
+from thali.priors._by_counts import ByCounts
 from thali.slice_sampling import slice_sample, slice_sample_positive
-from thali.spec import ScalarHypers, hyper, moderate, unit_interval
+from thali.spec import hyper, moderate, unit_interval
 
 _BLOCK = 1 << 18  # cells of Z that are drawn at a time: few enough for the cache
 _NO_DISCOUNT = 1e-7  # below it the limit discount -> 0 is exact to rounding and the general formula is not
 
 
 @dataclass(frozen=True, eq=False)
-class IBP(ScalarHypers):
+class IBP(ByCounts):
     """Infinitely many features, finitely many in use.
 
     mass: expected number of features of a row. concentration: larger values share features less. discount: positive
@@ -60,18 +61,11 @@ class IBP(ScalarHypers):
         self.require_concrete("expected_features")
         return self.mass * self._features_per_mass(n_rows)
 
-    def log_prob(self, Z: Array) -> float:
-        """Log probability of the left-ordered class of Z; empty columns count for nothing."""
-        self.require_concrete("log_prob")
-        Z = check_binary(Z)
-        counts = column_counts(Z)
-        # eq: DV09.class-prob
-        return self._log_prob_counts(counts[counts > 0], len(Z)) - sum(math.lgamma(k + 1) for k in history_counts(Z))
-
     def _log_prob_counts(self, counts: Array, n_rows: int) -> float:
         """The part of log_prob that depends on the hyperparameters."""
         c, d = self.concentration, self.discount
         per_feature = math.log(self.mass) + math.lgamma(1 + c) - math.lgamma(c + d) - math.lgamma(1 - d)
+        # eq: DV09.class-prob
         columns = gammaln(counts - d) + gammaln(n_rows - counts + c + d) - math.lgamma(n_rows + c)
         return len(counts) * per_feature - self.mass * self._features_per_mass(n_rows) + float(columns.sum())
 
@@ -137,21 +131,12 @@ class IBP(ScalarHypers):
                 rate = prior.rate + current._features_per_mass(n_rows)
                 value = rng.gamma(prior.shape + len(counts)) / rate
             elif name == "discount":
-                value = _slice_unit(_target(current, name, prior, counts, n_rows), current.discount, rng)
+                value = _slice_unit(current._target(name, prior, counts, n_rows), current.discount, rng)
             else:
                 start = getattr(current, name)
-                value = slice_sample_positive(_target(current, name, prior, counts, n_rows), start, rng)
+                value = slice_sample_positive(current._target(name, prior, counts, n_rows), start, rng)
             current = current.updated(**{name: float(value)})
         return current
-
-
-def _target(current: IBP, name: str, prior: Any, counts: Array, n_rows: int) -> Any:
-    def log_density(value: float) -> float:
-        if not 0 < value < math.inf:
-            return -math.inf
-        return prior.log_prob(value) + current.updated(**{name: value})._log_prob_counts(counts, n_rows)
-
-    return log_density
 
 
 def _slice_unit(log_density: Any, x: float, rng: np.random.Generator) -> float:
