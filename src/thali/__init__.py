@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from thali.distributions import Beta, Gamma, InverseGamma, LogNormal, NormalOffset, PerDim
     from thali.errors import IncompatibleModelError, InvalidDataError, InvalidFileError, InvalidParameterError
     from thali.estimator import LatentFeatures, load, resume
-    from thali.inference import CollapsedGibbs, Gibbs
+    from thali.inference import CollapsedGibbs, Gibbs, SliceSampler
     from thali.observations import LinearGaussian
     from thali.priors import (
         IBP,
@@ -35,7 +35,7 @@ _HOME = {
     "LogisticDecay": "priors.decays", "Times": "priors.distances", "Coordinates": "priors.distances",
     "truncation_bounds": "truncation", "suggest_truncation": "truncation",
     "LinearGaussian": "observations",
-    "CollapsedGibbs": "inference", "Gibbs": "inference",
+    "CollapsedGibbs": "inference", "Gibbs": "inference", "SliceSampler": "inference",
     "Gamma": "distributions", "InverseGamma": "distributions", "Beta": "distributions",
     "LogNormal": "distributions", "PerDim": "distributions", "NormalOffset": "distributions",
     "InvalidParameterError": "errors", "InvalidDataError": "errors", "IncompatibleModelError": "errors",
@@ -50,7 +50,7 @@ __all__ = [
     "ConstantDecay", "WindowDecay", "ExponentialDecay", "LogisticDecay", "Times", "Coordinates",
     "truncation_bounds", "suggest_truncation",
     "LinearGaussian",
-    "CollapsedGibbs", "Gibbs",
+    "CollapsedGibbs", "Gibbs", "SliceSampler",
     "Gamma", "InverseGamma", "Beta", "LogNormal", "PerDim", "NormalOffset",
     "InvalidParameterError", "InvalidDataError", "IncompatibleModelError", "InvalidFileError",
     "datasets", "testing",

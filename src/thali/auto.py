@@ -3,10 +3,10 @@
 from typing import Any, NamedTuple
 
 from thali.errors import InvalidParameterError
-from thali.inference import CollapsedGibbs, Gibbs
+from thali.inference import CollapsedGibbs, Gibbs, SliceSampler
 from thali.model import check_composition, lacking
 
-ALL = (CollapsedGibbs, Gibbs)
+ALL = (CollapsedGibbs, Gibbs, SliceSampler)
 
 
 class Choice(NamedTuple):

@@ -211,6 +211,12 @@ class ConditionalRows(CollapsedRows, Protocol):
     def conditional_sweep(self, rng: Generator, data: Any, local: Any, log_odds: Array, new_rate: float) -> Any:
         """Draw the features given Z, then every row's bits and what else is local given the features."""
 
+    def weighted_sweep(self, rng: Generator, data: Any, local: Any, used: Array, unused: Array) -> Any:
+        """As `conditional_sweep`, given the weights of the columns in use and of further ones that no row has yet.
+
+        It keeps the law of a slice below the smallest weight in use; columns that no row has in the end are dropped.
+        """
+
 
 @runtime_checkable
 class ColumnMoves(CollapsedRows, Protocol):

@@ -2,5 +2,6 @@
 
 from thali.inference.collapsed_gibbs import CollapsedGibbs
 from thali.inference.gibbs import Gibbs
+from thali.inference.slice_sampler import SliceSampler
 
-__all__ = ["CollapsedGibbs", "Gibbs"]
+__all__ = ["CollapsedGibbs", "Gibbs", "SliceSampler"]

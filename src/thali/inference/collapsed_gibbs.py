@@ -32,8 +32,8 @@ class CollapsedGibbs(ZChain):
     needs_prior = (Predictive,)
     needs_observation = (CollapsedRows,)
 
-    def sweep(
-        self, rng: np.random.Generator, observation: Any, data: Any, local: Any, log_odds: np.ndarray, new_rate: float
-    ) -> tuple[Any, float]:
+    def sweep(self, rng: np.random.Generator, prior: Any, observation: Any, data: Any, local: Any) -> tuple[Any, float]:
+        n_rows = len(local.z)
+        log_odds, new_rate = prior.log_odds(n_rows), prior.new_rate(n_rows)
         local, remarks = observation.sweep(rng, data, local, log_odds, new_rate, self.group)
         return local, remarks["drift"]

@@ -32,7 +32,6 @@ class Gibbs(ZChain):
     needs_prior = (Predictive,)
     needs_observation = (ConditionalRows,)
 
-    def sweep(
-        self, rng: np.random.Generator, observation: Any, data: Any, local: Any, log_odds: np.ndarray, new_rate: float
-    ) -> tuple[Any, float]:
-        return observation.conditional_sweep(rng, data, local, log_odds, new_rate), 0.0
+    def sweep(self, rng: np.random.Generator, prior: Any, observation: Any, data: Any, local: Any) -> tuple[Any, float]:
+        n_rows = len(local.z)
+        return observation.conditional_sweep(rng, data, local, prior.log_odds(n_rows), prior.new_rate(n_rows)), 0.0

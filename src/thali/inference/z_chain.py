@@ -41,9 +41,7 @@ class ZChain(Spec):
     moves: float
 
     @abstractmethod
-    def sweep(
-        self, rng: np.random.Generator, observation: Any, data: Any, local: Any, log_odds: np.ndarray, new_rate: float
-    ) -> tuple[Any, float]:
+    def sweep(self, rng: np.random.Generator, prior: Any, observation: Any, data: Any, local: Any) -> tuple[Any, float]:
         """(row variables after a sweep that leaves their posterior invariant, drift of what was kept in step)."""
 
     def init(
@@ -63,10 +61,10 @@ class ZChain(Spec):
 
     def step(self, rng: np.random.Generator, state: ZState, model: Model, data: Any) -> tuple[ZState, SweepInfo]:
         prior, observation, local = state
-        n_rows = len(local.z)
-        log_odds, new_rate = prior.log_odds(n_rows), prior.new_rate(n_rows)
-        local, drift = self.sweep(rng, observation, data, local, log_odds, new_rate)
+        local, drift = self.sweep(rng, prior, observation, data, local)
         if self.moves > 0 and can_move(observation) and rng.random() < self.moves:
+            n_rows = len(local.z)
+            log_odds, new_rate = prior.log_odds(n_rows), prior.new_rate(n_rows)
             move = random_move(rng, grows=new_rate > 0)
             local, _ = metropolis(rng, move, observation, data, local, column_weight(log_odds, new_rate))
         prior = model.prior.resample(rng, prior, local.z)

@@ -1,10 +1,11 @@
-"""The sweep of a linear-Gaussian model with its features drawn beside Z."""
+"""The sweeps of a linear-Gaussian model with its features drawn beside Z."""
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from thali.kernels.conditional_rows import conditional_sweep, draw_features
+from thali.kernels.weighted_rows import weighted_sweep
 from thali.observations._gaussian import GaussianData, GaussianRows
 
 Array = np.ndarray
@@ -40,6 +41,20 @@ class ConditionalGaussian:
                 Z, A, counts = _with_room(Z[:, :K], A[:K], self.room_for(K + pending, data, new_rate))
         filled = data.take_filled(self.offset, scale, local.filled)
         return self._rows(data, Z[:, :K], filled)
+
+    def weighted_sweep(
+        self, rng: np.random.Generator, data: GaussianData, local: GaussianRows, used: Array, unused: Array
+    ) -> GaussianRows:
+        noise, scale = self.units
+        X, _, _ = data.standardised(self.offset, scale, local.filled)
+        K = local.z.shape[1]
+        A = draw_features(local.gram, self.standard_cross(local), K, noise, float(self.feature_var), rng)
+        fresh = np.sqrt(self.feature_var) * rng.standard_normal((len(unused), data.n_dims))
+        Z = np.hstack([local.z, np.zeros((data.n_rows, len(unused)), np.uint8)])
+        weights = np.concatenate([used, unused])
+        weighted_sweep(X, data.missing_start, data.missing_dim, Z, np.vstack([A, fresh]), weights, noise, rng)
+        filled = data.take_filled(self.offset, scale, local.filled)
+        return self._rows(data, Z[:, Z.any(axis=0)], filled)
 
 
 def _with_room(Z: Array, A: Array, room: int) -> tuple[Array, Array, Array]:

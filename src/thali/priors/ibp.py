@@ -97,6 +97,33 @@ class IBP(ByCounts):
         log_ratio = math.lgamma(1 + c) + math.lgamma(n_rows - 1 + c + d) - math.lgamma(n_rows + c) - math.lgamma(c + d)
         return self.mass * math.exp(log_ratio)
 
+    def draw_weights(self, rng: np.random.Generator, counts: Array, n_rows: int) -> Array:
+        """Weights of features in use given Z: Beta(m - d, N - m + c + d)."""
+        self.require_concrete("draw_weights")
+        c, d = self.concentration, self.discount
+        # eq: T07.used-weights
+        return rng.beta(np.asarray(counts) - d, n_rows - np.asarray(counts) + c + d)
+
+    def draw_unused(self, rng: np.random.Generator, level: float, n_rows: int) -> Array:
+        """Weights above `level` of features that no row has, in decreasing order.
+
+        A Poisson process with intensity rate x^(-1 - d) (1 - x)^(n_rows + c + d - 1), by thinning the power of x.
+        """
+        self.require_concrete("draw_unused")
+        if not 0 < level <= 1:
+            raise InvalidParameterError(f"level must be in (0, 1]. Got {level!r}.")
+        c, d = self.concentration, self.discount
+        rate = self.mass * math.exp(math.lgamma(1 + c) - math.lgamma(1 - d) - math.lgamma(c + d))
+        depth = -math.log(level)
+        if d < _NO_DISCOUNT:
+            # eq: own.unused-weights
+            x = np.exp(-depth * rng.random(rng.poisson(rate * depth)))
+        else:
+            total = math.expm1(d * depth) / d  # int_level^1 x^(-1 - d) dx
+            x = (1 + d * total * rng.random(rng.poisson(rate * total))) ** (-1 / d)
+        keep = np.log1p(-rng.random(x.size)) < (n_rows + c + d - 1) * np.log1p(-np.minimum(x, 1 - 1e-16))
+        return np.sort(x[keep])[::-1]
+
     def marginals(self, n_rows: int, n_features: int | None = None) -> Array:
         """P(z_nk = 1), (n_rows, n_features), features numbered in order of appearance; by default all that matter."""
         self._require_two_parameters("marginals")

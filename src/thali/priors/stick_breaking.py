@@ -87,22 +87,12 @@ class StickBreakingIBP(ScalarHypers):
         return float(log_c[0])
 
     def draw_weights(self, rng: np.random.Generator, counts: Array, n_rows: int) -> Array:
-        """pi_k | Z ~ Beta(m_k, N - m_k + 1) of the features in use."""
         self._require_all_sticks("draw_weights")
-        # eq: T07.used-weights
-        return rng.beta(counts, n_rows - np.asarray(counts) + 1.0)
+        return IBP(self.mass).draw_weights(rng, counts, n_rows)
 
     def draw_unused(self, rng: np.random.Generator, level: float, n_rows: int) -> Array:
-        """A Poisson process with intensity mass (1 - x)^n_rows / x on (level, 1), by thinning mass / x."""
         self._require_all_sticks("draw_unused")
-        self.require_concrete("draw_unused")
-        if not 0 < level <= 1:
-            raise InvalidParameterError(f"level must be in (0, 1]. Got {level!r}.")
-        depth = -math.log(level)
-        # eq: own.unused-weights
-        x = np.exp(-depth * rng.random(rng.poisson(self.mass * depth)))
-        keep = np.log1p(-rng.random(x.size)) < n_rows * np.log1p(-np.minimum(x, 1 - 1e-16))
-        return np.sort(x[keep])[::-1]
+        return IBP(self.mass).draw_unused(rng, level, n_rows)
 
     def _require_all_sticks(self, action: str) -> None:
         if self.truncation is not None:
