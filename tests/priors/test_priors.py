@@ -123,6 +123,18 @@ def test_expected_features(concentration, discount):
     assert prior._features_per_mass(50) == pytest.approx(total, rel=1e-9)
 
 
+@pytest.mark.parametrize("name", [*EXCHANGEABLE, "all sticks", "in time"])
+def test_expected_features_are_those_of_draws(name, rng):
+    more = {
+        "all sticks": StickBreakingIBP(mass=1.3),
+        "in time": DistanceDependentIBP.from_times(np.arange(7.0), mass=1.2, sequential=True),
+    }
+    prior = (EXCHANGEABLE | more)[name]
+    sizes = [float(prior.simulate(rng, 7).any(axis=0).sum()) for _ in range(3000)]
+    z = z_scores(np.array(sizes)[:, None], np.array([prior.expected_features(7)]))
+    assert abs(z[0]) <= z_limit(1), z
+
+
 def test_moments_of_many_rows(rng):
     """K ~ Poisson(mass H_N) and E[ones] = N mass, for N = 30."""
     draws = [IBP(mass=2.0).simulate(rng, 30) for _ in range(3000)]

@@ -38,6 +38,14 @@ class BetaBernoulli(ScalarHypers):
         weights = rng.beta(prior.mass / self.n_features, 1.0, size=self.n_features)
         return (rng.random((n_rows, self.n_features)) < weights).astype(np.uint8)
 
+    def expected_features(self, n_rows: int) -> float:
+        """How many of the features some of n_rows rows has, on average."""
+        self.require_concrete("expected_features")
+        a = self.mass / self.n_features
+        # eq: BB.expected-features
+        log_none = math.lgamma(1 + a) + math.lgamma(n_rows + 1) - math.lgamma(n_rows + 1 + a)
+        return -self.n_features * math.expm1(log_none)
+
     def log_prob(self, Z: Array) -> float:
         """Log probability of Z with its columns in this order, empty columns included."""
         self.require_concrete("log_prob")

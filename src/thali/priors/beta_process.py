@@ -99,6 +99,11 @@ class BetaProcess(ByCounts):
             )
         return int(rounds)  # type: ignore[arg-type]  # not None: checked
 
+    def expected_features(self, n_rows: int) -> float:
+        """How many features n_rows rows have together, on average."""
+        self.require_concrete("expected_features")
+        return self.mass * expected_columns(log_column_rates(self.concentration, n_rows, self.rounds))
+
     def _log_prob_counts(self, counts: Array, n_rows: int) -> float:
         """The part of log_prob that depends on the hyperparameters."""
         log_rates = log_column_rates(self.concentration, n_rows, self.rounds)

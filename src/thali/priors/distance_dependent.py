@@ -90,6 +90,11 @@ class DistanceDependentIBP(ScalarHypers):
         self.require_concrete("owner_rates")
         return self.mass / self._graph.totals  # eq: DD.owner-rate
 
+    def expected_features(self, n_rows: int) -> float:
+        """How many features the rows have together, on average: every owned one is in use."""
+        self._check_rows(n_rows)
+        return float(self.owner_rates().sum())
+
     def link_probs(self) -> sp.csr_array:
         """P(row i links to row j); rows sum to one."""
         return self._graph.probs

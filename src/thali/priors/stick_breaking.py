@@ -63,6 +63,19 @@ class StickBreakingIBP(ScalarHypers):
         weights = self.draw_sticks(rng)
         return (rng.random((n_rows, self.truncation)) < weights).astype(np.uint8)
 
+    def expected_features(self, n_rows: int) -> float:
+        """How many of the features some of n_rows rows has, on average."""
+        self.require_concrete("expected_features")
+        if self.truncation is None:
+            return IBP(self.mass).expected_features(n_rows)
+        log_mass = math.log(self.mass)
+        log_c = _before_stick(np.zeros(1), n_rows, self.mass) + log_mass
+        total = 0.0
+        for _ in range(self.truncation):
+            total -= math.expm1(float(log_c[0]))  # E (1 - pi_k)^n_rows is its first coefficient
+            log_c = _before_stick(log_c, 0, self.mass) + log_mass
+        return total
+
     def log_prob(self, Z: Array) -> float:
         """Of Z with its columns in this order; without truncation of its class. Weights are integrated out.
 
