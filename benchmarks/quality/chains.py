@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from thali import CollapsedGibbs
-from thali.inference.z_chain import ZState
 from thali.model import Model
 
 Array = np.ndarray
@@ -19,6 +18,14 @@ def lacks(settings: dict[str, Any]) -> list[str]:
     return sorted(set(settings) - known)
 
 
+def at_truth(inference: Any, rng: np.random.Generator, model: Model, data: Any, truth: Any) -> Any:
+    """The state of a sampler at what made the data, a QualitySet."""
+    prior = model.prior.resample(rng, model.prior.draw(rng), truth.Z)
+    observation = model.observation.draw(rng, truth.X.shape[1])
+    observation = observation.replace(noise_var=truth.noise_var, feature_var=float(np.mean(truth.features**2)))
+    return inference.at(prior, observation, data, truth.Z, truth.X)
+
+
 @dataclass(frozen=True, eq=False)
 class FromTruth(CollapsedGibbs):
     """The same sampler, started at what made the data; hyperparameters are learned from there."""
@@ -27,12 +34,8 @@ class FromTruth(CollapsedGibbs):
 
     def init(
         self, rng: np.random.Generator, model: Model, data: Any, n_rows: int, tick: Callable[[], None] | None = None
-    ) -> ZState:
-        truth = self.truth
-        prior = model.prior.resample(rng, model.prior.draw(rng), truth.Z)
-        observation = model.observation.draw(rng, truth.X.shape[1])
-        observation = observation.replace(noise_var=truth.noise_var, feature_var=float(np.mean(truth.features**2)))
-        return self.at(prior, observation, data, truth.Z, truth.X)
+    ) -> Any:
+        return at_truth(self, rng, model, data, self.truth)
 
 
 def n_common(Z: Array) -> int:

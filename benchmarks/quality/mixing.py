@@ -1,4 +1,4 @@
-"""How fast do the variants of the collapsed sampler mix? Effective samples of K and of the log joint per second.
+"""How fast do the samplers and their variants mix? Effective samples of K and of the log joint per second.
 
     python benchmarks/quality/mixing.py [--sets A,B] [--variants A,B] [--chains 4] [--warmup 200] [--draws 1000]
 
@@ -18,18 +18,20 @@ from threadpoolctl import threadpool_limits
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.quality.chains import FromTruth, effective_size, lacks, mean_error, n_common
+from benchmarks.quality.chains import at_truth, effective_size, mean_error, n_common
 from benchmarks.quality.record import Record, listed
 from benchmarks.quality.sets import SETS, QualitySet
 from benchmarks.tables import machine, show_table
-from thali import IBP, LinearGaussian
+from thali import IBP, CollapsedGibbs, Gibbs, LinearGaussian, SliceSampler
 from thali.model import Model
 
-VARIANTS: dict[str, dict[str, Any]] = {  # settings of CollapsedGibbs
-    "as it comes": {},  # groups, and a move in one step of ten
-    "a move in each step": {"moves": 1.0},
-    "groups": {"moves": 0.0},
-    "single bits": {"moves": 0.0, "group": 1},
+VARIANTS: dict[str, Any] = {
+    "as it comes": CollapsedGibbs(),  # groups, and a move in one step of ten
+    "a move in each step": CollapsedGibbs(moves=1.0),
+    "groups": CollapsedGibbs(moves=0.0),
+    "single bits": CollapsedGibbs(moves=0.0, group=1),
+    "uncollapsed": Gibbs(moves=0.0),
+    "slice": SliceSampler(moves=0.0),
 }
 SUMMARIES = ("n_features", "n_common", "log_joint")
 FEWEST_CHANGES = 10  # of a summary, in all chains: with fewer its effective size means nothing
@@ -41,9 +43,9 @@ def run_chain(problem: QualitySet, variant: str, chain: int, n_warmup: int, n_dr
     """Traces of one chain, and the CPU seconds its draws took."""
     model = Model(IBP(), LinearGaussian().adapt(problem.X))
     data = model.observation.prepare(problem.X)
-    inference = FromTruth(**VARIANTS[variant], truth=problem)
+    inference = VARIANTS[variant]
     rng = np.random.default_rng([chain, 17])
-    state = inference.init(rng, model, data, len(problem.X))
+    state = at_truth(inference, rng, model, data, problem)
     traces: dict[str, list[float]] = {name: [] for name in SUMMARIES}
     seconds = 0.0
     for iteration in range(n_warmup + n_draws):
@@ -108,28 +110,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file, or continue it")
     options = parser.parse_args(arguments)
 
-    variants = []
-    for variant in options.variants:
-        missing = lacks(VARIANTS[variant])
-        if missing:
-            print(f"left out: {variant} (CollapsedGibbs has no setting {', '.join(missing)})")
-        else:
-            variants.append(variant)
     record = Record(options.json, {"n_warmup": options.warmup, "n_draws": options.draws}, KEY)
     record.about = {"machine": machine()}
     tiny = SETS["small"]()
     tiny = tiny._replace(X=tiny.X[:20, :6], Z=tiny.Z[:20], features=tiny.features[:, :6])
     rows = []
     with threadpool_limits(1):
-        for variant in variants:
+        for variant in options.variants:
             run_chain(tiny, variant, 0, 3, 5)  # compiles, or loads from the cache
         for name in options.sets:
             problem = SETS[name]()
             for chain in range(options.chains):
-                for variant in variants:
+                for variant in options.variants:
                     if not record.has(name, variant, chain):
                         record.add(run_chain(problem, variant, chain, options.warmup, options.draws))
-            for variant in variants:
+            for variant in options.variants:
                 chosen = [e for e in record.entries if (e["set"], e["variant"]) == (name, variant)]
                 rows.append(summarise(chosen))
             print(f"{name}: done", file=sys.stderr, flush=True)

@@ -17,8 +17,8 @@ from thali.spec import at_least, one_of, setting, share
 
 @dataclass(frozen=True, eq=False)
 class Gibbs(ZChain):
-    """The sampler of most papers. Its rows know of each other only through the features, so it moves more slowly than
-    `CollapsedGibbs`; a sweep costs less where there are many features.
+    """The sampler of most papers. Rows know of each other only through the features, so the number of features moves
+    more slowly than with `CollapsedGibbs` where there are many rows.
 
     start and moves as for `CollapsedGibbs`.
     """
