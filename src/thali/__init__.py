@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from thali import datasets, testing
+    from thali.binary import class_size, left_ordered
     from thali.counting import HowMany, how_many
     from thali.distributions import Beta, Gamma, InverseGamma, LogNormal, NormalOffset, PerDim
     from thali.errors import IncompatibleModelError, InvalidDataError, InvalidFileError, InvalidParameterError
@@ -34,6 +35,7 @@ _HOME = {
     "ConstantDecay": "priors.decays", "WindowDecay": "priors.decays", "ExponentialDecay": "priors.decays",
     "LogisticDecay": "priors.decays", "Times": "priors.distances", "Coordinates": "priors.distances",
     "truncation_bounds": "truncation", "suggest_truncation": "truncation",
+    "left_ordered": "binary", "class_size": "binary",
     "LinearGaussian": "observations",
     "CollapsedGibbs": "inference", "Gibbs": "inference", "SliceSampler": "inference",
     "Gamma": "distributions", "InverseGamma": "distributions", "Beta": "distributions",
@@ -48,7 +50,7 @@ __all__ = [
     "how_many", "HowMany",
     "IBP", "BetaBernoulli", "StickBreakingIBP", "BetaProcess", "DistanceDependentIBP", "HierarchicalBetaProcess",
     "ConstantDecay", "WindowDecay", "ExponentialDecay", "LogisticDecay", "Times", "Coordinates",
-    "truncation_bounds", "suggest_truncation",
+    "truncation_bounds", "suggest_truncation", "left_ordered", "class_size",
     "LinearGaussian",
     "CollapsedGibbs", "Gibbs", "SliceSampler",
     "Gamma", "InverseGamma", "Beta", "LogNormal", "PerDim", "NormalOffset",
