@@ -8,7 +8,7 @@ usage: python3 dev.py VERB [arguments handed on]
   test       the fast tests
   test-all   all tests, the slow ones too
   bench      the speed benchmark of the collapsed sampler; bench modes | mixing | real_data: the quality ones;
-             bench truncation: the tables of the papers
+             bench truncation: the tables of the papers; bench priors: the speed of draws
   lint       ruff check, ruff format --check, mypy
   docs       regenerate the generated tables of the documentation
 """
@@ -147,7 +147,7 @@ def test_all(*extra: str) -> int:
 
 
 def bench(*extra: str) -> int:
-    for folder in ("quality", "papers"):
+    for folder in ("speed", "quality", "papers"):
         if extra and (ROOT / "benchmarks" / folder / (extra[0] + ".py")).exists():
             return run(PYTHON, Path("benchmarks", folder, extra[0] + ".py"), *extra[1:])
     return run(PYTHON, Path("benchmarks", "speed", "collapsed.py"), *extra)

@@ -5,7 +5,6 @@ import json
 import math
 import subprocess
 import sys
-import time
 from fractions import Fraction
 from pathlib import Path
 
@@ -295,19 +294,6 @@ def test_extreme_tolerances_and_numpy_numbers():
     assert suggest_truncation(IBP(mass=1.0), 5, 1 - 1e-16) == 1
     assert suggest_truncation(IBP(mass=5.0), np.int32(30), np.float32(0.01)) == suggest_truncation(IBP(mass=5.0), 30)
     assert truncation_bounds(IBP(mass=5.0), np.int32(30), np.int64(30)) == truncation_bounds(IBP(mass=5.0), 30, 30)
-
-
-def test_suggestion_is_quick():
-    cases = [
-        (IBP(mass=5.0), 1000),
-        (IBP(mass=1.0), 10**6),
-        (IBP(mass=1e6), 10**6),
-        (IBP(mass=2.0, concentration=9.0), 50),
-    ]
-    for prior, n_rows in cases:
-        begin = time.perf_counter()
-        suggest_truncation(prior, n_rows)
-        assert time.perf_counter() - begin < 0.5  # the aim is 0.05 s
 
 
 @pytest.mark.parametrize("truncation", [10**6, 10**9, 10**12])

