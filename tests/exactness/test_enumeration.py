@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from mutants import mutant
+from tiny import data, worst
 
 from thali import IBP, BetaBernoulli, CollapsedGibbs, LinearGaussian
 from thali.model import Model
@@ -15,18 +16,6 @@ PRIORS = {
     "finite": BetaBernoulli(mass=1.5, n_features=3),
 }
 NOISE = {"one noise level": 0.25, "noise per dim": np.array([0.2, 0.4])}
-
-
-def data(n_rows: int, n_dims: int, *, missing: bool = False) -> np.ndarray:
-    n, d = np.meshgrid(np.arange(1, n_rows + 1), np.arange(1, n_dims + 1), indexing="ij")
-    X = 1.3 * (np.sin(n * d) + 0.7 * np.cos(0.3 * n + d))
-    if missing:
-        X[0, 1] = X[2, 0] = np.nan
-    return X
-
-
-def worst(scores: dict[str, float]) -> float:
-    return max(abs(z) for z in scores.values())
 
 
 def test_exact_posterior_of_the_reference():

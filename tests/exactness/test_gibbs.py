@@ -1,8 +1,8 @@
 """Uncollapsed Gibbs: its sweep keeps the exact posterior and the joint distribution; a chain reaches the posterior."""
 
-import numpy as np
 import pytest
 from mutants import mutant
+from tiny import MISSING, data, worst
 
 from thali import IBP, BetaBernoulli, BetaProcess, Gamma, Gibbs, InverseGamma, LinearGaussian
 from thali.kernels.replicates import conditional_replicates
@@ -18,27 +18,13 @@ PRIORS = {
     "finite": BetaBernoulli(mass=1.2, n_features=3),
 }
 OBSERVATION = LinearGaussian(noise_var=0.25, feature_var=1.0)
-MISSING = np.zeros((4, 2), dtype=bool)
-MISSING[0, 1] = MISSING[2, 0] = True
-
-
-def data(missing=False):
-    n, d = np.meshgrid(np.arange(1, 4), np.arange(1, 3), indexing="ij")
-    X = 1.3 * (np.sin(n * d) + 0.7 * np.cos(0.3 * n + d))
-    if missing:
-        X[0, 1] = X[2, 0] = np.nan
-    return X
-
-
-def worst(scores):
-    return max(abs(z) for z in scores.values())
 
 
 @pytest.mark.parametrize("missing", [False, True], ids=["complete", "missing cells"])
 @pytest.mark.parametrize("prior", PRIORS)
 def test_sweep_keeps_the_exact_posterior(prior, missing, rng):
     scores = sweep_against_exact(
-        Model(PRIORS[prior], OBSERVATION), data(missing), rng, sweep=conditional_replicates, capacity=64
+        Model(PRIORS[prior], OBSERVATION), data(missing=missing), rng, sweep=conditional_replicates, capacity=64
     )
     assert worst(scores) <= z_limit(len(scores)), scores
 
@@ -72,7 +58,7 @@ def test_wrong_sweeps_fail(name, n_replicates, rng):
 @pytest.mark.parametrize("prior", ["one parameter", "finite"])
 def test_chain_reaches_the_exact_posterior(prior, rng):
     model = Model(PRIORS[prior], OBSERVATION)
-    scores = compare_with_exact(model, Gibbs(start="spectral"), data(True), rng, n_steps=500)
+    scores = compare_with_exact(model, Gibbs(start="spectral"), data(missing=True), rng, n_steps=500)
     assert worst(scores) <= z_limit(len(scores)), scores
 
 

@@ -95,6 +95,14 @@ def test_a_mistake_is_seen(old, new):
     assert not all(agree)
 
 
+def test_forms_equal_their_twin(rng):
+    A, cells = rng.standard_normal((4, 5)), np.array([1, 3])
+    mine, theirs = np.ones(4), np.ones(4)
+    kernel.add_to_forms(2, -1.0, 3, A, A @ A.T, cells, mine)
+    twin.add_to_forms(2, -1.0, 3, A, A @ A.T, cells, theirs)
+    np.testing.assert_allclose(mine, theirs)
+
+
 def test_features_have_their_posterior(rng):
     Z = np.array([[1, 0], [1, 1], [0, 1], [1, 0]], dtype=float)
     X = rng.standard_normal((4, 2))

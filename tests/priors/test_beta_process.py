@@ -11,6 +11,7 @@ from scipy.special import gammaincc
 from thali import IBP, CollapsedGibbs, Gamma, InvalidParameterError, LinearGaussian
 from thali.model import Model
 from thali.priors import _rounds, beta_process
+from thali.priors._enough import enough
 from thali.priors._rounds import expected_columns, log_column_rates
 from thali.priors.beta_process import BetaProcess
 from thali.testing import check_inference, check_prior, z_limit
@@ -261,7 +262,7 @@ def test_learned_values_are_refused_where_numbers_are_needed():
 
 def test_chosen_truncation_leaves_out_little():
     mass, c, n_rows = 3.0, 2.0, 5000
-    rounds = beta_process._enough_rounds(mass, c, n_rows)
+    rounds = enough(mass, c, n_rows, 0.01)
     beyond = [mass * n_rows * (c / (1 + c)) ** r for r in (rounds, rounds - 1)]
     assert 1 - math.exp(-beyond[0]) <= 0.01 < 1 - math.exp(-beyond[1])
     atoms = beta_process._enough_atoms(mass * rounds)

@@ -7,12 +7,13 @@ from functools import cached_property
 
 import numpy as np
 import pytest
+from decay_cases import DECAY_NAMES, DECAYS, LINE
 from scipy.stats import poisson
 
 from thali import IBP, Gamma, InvalidDataError, InvalidParameterError
 from thali.distributions import LogNormal
 from thali.priors._link_graph import LinkGraph, tree_weights
-from thali.priors.decays import ConstantDecay, ExponentialDecay, LogisticDecay, WindowDecay
+from thali.priors.decays import ExponentialDecay, LogisticDecay, WindowDecay
 from thali.priors.distance_dependent import DistanceDependentIBP
 from thali.priors.distances import Times, proximities
 from thali.protocols import Links
@@ -21,18 +22,8 @@ from thali.testing.enumerate import all_classes
 from thali.testing.zscores import z_scores
 
 INF = math.inf
-LINE = np.abs(np.subtract.outer(np.arange(4.0), np.arange(4.0)))
 ODD = np.array([[0, 1, INF, 0.5], [2, 0, 0.3, INF], [0.7, INF, 0, 1], [INF, INF, 2, 0]])  # no symmetry, some never link
 SPLIT = np.array([[0, 1, INF, INF], [1, 0, INF, INF], [INF, INF, 0, 1], [INF, INF, 1, 0]])  # two worlds
-
-DECAYS = [
-    ConstantDecay(),
-    WindowDecay(1.0),
-    ExponentialDecay(0.5),
-    LogisticDecay(1.5, 2.0),
-    lambda d: 2.0 / (1.0 + d),
-]
-DECAY_NAMES = ["constant", "window", "exponential", "logistic", "function"]
 
 CASES = {
     "line": DistanceDependentIBP(1.1, LINE, ExponentialDecay(0.5)),

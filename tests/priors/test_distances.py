@@ -8,25 +8,16 @@ import pickle
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from decay_cases import DECAY_NAMES, DECAYS, LINE
 from sklearn.base import clone
 
 from thali import InvalidParameterError, spec_json
 from thali.priors import distances as module
-from thali.priors.decays import ConstantDecay, ExponentialDecay, LogisticDecay, WindowDecay
+from thali.priors.decays import ExponentialDecay, LogisticDecay, WindowDecay
 from thali.priors.distance_dependent import DistanceDependentIBP
 from thali.priors.distances import Coordinates, SparseDistances, Times, proximities
 
 INF = math.inf
-LINE = np.abs(np.subtract.outer(np.arange(4.0), np.arange(4.0)))
-
-DECAYS = [
-    ConstantDecay(),
-    WindowDecay(1.0),
-    ExponentialDecay(0.5),
-    LogisticDecay(1.5, 2.0),
-    lambda d: 2.0 / (1.0 + d),
-]
-DECAY_NAMES = ["constant", "window", "exponential", "logistic", "function"]
 
 
 # --- forms of distances ---------------------------------------------------------------------------

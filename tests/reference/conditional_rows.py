@@ -11,6 +11,11 @@ def draw_features(gram, cross, K, noise_var, feature_var, rng):
     return P @ cross[:K] + np.linalg.cholesky(P) @ noise if K else noise
 
 
+def add_to_forms(k, step, K, A, gram, cells, Gz):
+    seen = np.setdiff1d(np.arange(A.shape[1]), cells)
+    Gz[:K] += step * A[:K][:, seen] @ A[k, seen]
+
+
 def conditional_sweep(
     X, missing_start, missing_dim, Z, K, A, counts, log_odds, new_rate, noise_var, feature_var, start, pending, rng
 ):

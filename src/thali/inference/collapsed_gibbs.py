@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from thali.inference.search import KINDS
 from thali.inference.z_chain import ZChain
 from thali.protocols import CollapsedRows, Predictive
-from thali.spec import at_least, between, one_of, setting, share
+from thali.spec import between, setting
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,12 +21,7 @@ class CollapsedGibbs(ZChain):
     group: how many bits of a row are drawn jointly. moves: share of the steps that also try to change whole columns.
     """
 
-    n_warmup: int = setting(500, at_least(0))
-    n_draws: int = setting(500, at_least(1))
-    thin: int = setting(1, at_least(1))
-    start: str = setting("search", one_of(*KINDS))
     group: int = setting(3, between(1, 6))
-    moves: float = setting(0.1, share)
 
     needs_prior = (Predictive,)
     needs_observation = (CollapsedRows,)

@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from thali.inference.search import KINDS
 from thali.inference.z_chain import ZChain
 from thali.protocols import ConditionalRows, Predictive, Sticks
-from thali.spec import at_least, one_of, setting, share
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,12 +19,6 @@ class SliceSampler(ZChain):
 
     start and moves as for `CollapsedGibbs`.
     """
-
-    n_warmup: int = setting(500, at_least(0))
-    n_draws: int = setting(500, at_least(1))
-    thin: int = setting(1, at_least(1))
-    start: str = setting("search", one_of(*KINDS))
-    moves: float = setting(0.1, share)
 
     needs_prior = (Predictive, Sticks)
     needs_observation = (ConditionalRows,)

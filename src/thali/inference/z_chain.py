@@ -6,15 +6,16 @@ whole columns, then the hyperparameters.
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from thali.inference.moves import can_move, column_weight, metropolis, random_move
-from thali.inference.search import find_start
+from thali.inference.search import KINDS, find_start
 from thali.model import Model
 from thali.posterior import Draw
-from thali.spec import Spec
+from thali.spec import Spec, at_least, one_of, setting, share
 
 
 class ZState(NamedTuple):
@@ -33,12 +34,15 @@ class SweepInfo(NamedTuple):
     drift: float
 
 
+@dataclass(frozen=True, eq=False)
 class ZChain(Spec):
-    """What such samplers share. They have the settings n_warmup, n_draws, thin, start and moves."""
+    """What such samplers share; start and moves are explained in `CollapsedGibbs`."""
 
-    n_warmup: int
-    start: str
-    moves: float
+    n_warmup: int = setting(500, at_least(0))
+    n_draws: int = setting(500, at_least(1))
+    thin: int = setting(1, at_least(1))
+    start: str = setting("search", one_of(*KINDS))
+    moves: float = setting(0.1, share)
 
     @abstractmethod
     def sweep(self, rng: np.random.Generator, prior: Any, observation: Any, data: Any, local: Any) -> tuple[Any, float]:

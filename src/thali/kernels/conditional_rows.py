@@ -92,7 +92,7 @@ def _conditional_sweep(
             Gz[k] = 0.0
         for k in range(K):
             if z[k] != 0.0:
-                _add_to_forms_(k, 1.0, K, A, gram, cells, Gz)
+                add_to_forms(k, 1.0, K, A, gram, cells, Gz)
         for k in range(K):
             s += z[k] * (Gz[k] - 2.0 * b[k])
 
@@ -118,7 +118,7 @@ def _conditional_sweep(
                 if delta > 40.0 or (delta > -40.0 and u * (1.0 + math.exp(-delta)) < 1.0):
                     z[k] += step
                     s += ds
-                    _add_to_forms_(k, step, K, A, gram, cells, Gz)
+                    add_to_forms(k, step, K, A, gram, cells, Gz)
             n_new = draw_new(0.0, max(s, 0.0), used, ridge, 1.0 / noise_var, new_rate, terms, rng.random())
         else:  # this row's bits were drawn before the arrays had to grow
             n_new = pending
@@ -204,7 +204,7 @@ def _move_column(source, target, Z, A, counts, gram):
         gram[j, target] = gram[j, source]
 
 
-_add_to_forms_ = jit(_add_to_forms)
+add_to_forms = jit(_add_to_forms)
 _fill_gram_ = jit(_fill_gram)
 _move_column_ = jit(_move_column)
 draw_features = jit(_draw_features)

@@ -10,6 +10,7 @@ import math
 import numpy as np
 
 from thali.kernels._jit import jit
+from thali.kernels.conditional_rows import add_to_forms
 
 
 def _weighted_sweep(X, missing_start, missing_dim, Z, A, weights, noise_var, rng):
@@ -50,7 +51,7 @@ def _weighted_sweep(X, missing_start, missing_dim, Z, A, weights, noise_var, rng
             order[k] = k
         for k in range(K):
             if Z[n, k] == 1:
-                _add_forms_(k, 1.0, A, gram, cells, Gz)
+                add_to_forms(k, 1.0, K, A, gram, cells, Gz)
         for i in range(K):
             j = i + int(rng.random() * (K - i))
             k = order[j]
@@ -74,7 +75,7 @@ def _weighted_sweep(X, missing_start, missing_dim, Z, A, weights, noise_var, rng
                 else:
                     Z[n, k] = 0
                     counts[k] -= 1
-                _add_forms_(k, step, A, gram, cells, Gz)
+                add_to_forms(k, step, K, A, gram, cells, Gz)
         for d in cells:
             mean = 0.0
             for k in range(K):
@@ -83,15 +84,4 @@ def _weighted_sweep(X, missing_start, missing_dim, Z, A, weights, noise_var, rng
             is_seen[d] = True
 
 
-def _add_forms(k, step, A, gram, cells, Gz):
-    """Gz += step * (column k of A A' over the observed cells)."""
-    for j in range(Gz.size):
-        Gz[j] += step * gram[k, j]
-    for d in cells:
-        t = step * A[k, d]
-        for j in range(Gz.size):
-            Gz[j] -= t * A[j, d]
-
-
-_add_forms_ = jit(_add_forms)
 weighted_sweep = jit(_weighted_sweep)

@@ -29,7 +29,7 @@ class ConditionalGaussian:
         X, _, _ = data.standardised(self.offset, scale, local.filled)
         K = local.z.shape[1]
         feature_var = float(self.feature_var)
-        A = draw_features(local.gram, self.standard_cross(local), K, noise, feature_var, rng)
+        A = self._drawn_features(rng, local)
         Z, A, counts = _with_room(local.z, A, K + (0 if new_rate == 0 else 8 + K // 4))
         row, pending = 0, -1
         while row < data.n_rows:
@@ -47,14 +47,18 @@ class ConditionalGaussian:
     ) -> GaussianRows:
         noise, scale = self.units
         X, _, _ = data.standardised(self.offset, scale, local.filled)
-        K = local.z.shape[1]
-        A = draw_features(local.gram, self.standard_cross(local), K, noise, float(self.feature_var), rng)
+        A = self._drawn_features(rng, local)
         fresh = np.sqrt(self.feature_var) * rng.standard_normal((len(unused), data.n_dims))
         Z = np.hstack([local.z, np.zeros((data.n_rows, len(unused)), np.uint8)])
         weights = np.concatenate([used, unused])
         weighted_sweep(X, data.missing_start, data.missing_dim, Z, np.vstack([A, fresh]), weights, noise, rng)
         filled = data.take_filled(self.offset, scale, local.filled)
         return self._rows(data, Z[:, Z.any(axis=0)], filled)
+
+    def _drawn_features(self, rng: np.random.Generator, local: GaussianRows) -> Array:
+        """Features given Z and X, in the units of the standardised data."""
+        K, cross = local.z.shape[1], self.standard_cross(local)
+        return draw_features(local.gram, cross, K, self.units[0], float(self.feature_var), rng)
 
 
 def _with_room(Z: Array, A: Array, room: int) -> tuple[Array, Array, Array]:

@@ -7,8 +7,9 @@ gradient, and a step uphill; arrays hold one number per atom, and `theta` has th
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betaln, digamma, gammaln, polygamma
+from scipy.special import digamma, polygamma
 
+from thali.priors._entropies import beta_entropy, gamma_entropy
 from thali.series import log_beta_moment, series_nodes, sum_series
 
 Array = np.ndarray
@@ -144,11 +145,3 @@ def ascend(theta: Array, terms: AtomTerms, rest: Array) -> Array:
         left = np.setdiff1d(left, inside[better], assume_unique=True)
         step /= 2
     return result
-
-
-def beta_entropy(a: Array, b: Array) -> Array:
-    return betaln(a, b) - (a - 1) * digamma(a) - (b - 1) * digamma(b) + (a + b - 2) * digamma(a + b)
-
-
-def gamma_entropy(shape: Array | float, rate: Array | float) -> Array:
-    return shape - np.log(rate) + gammaln(shape) + (1 - shape) * digamma(shape)

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import digamma, gammaln, xlogy
 
-from thali.priors._beta_process_atoms import AtomTerms, atom_bound, expected_log_rest, gamma_entropy
+from thali.priors._beta_process_atoms import AtomTerms, atom_bound, expected_log_rest
+from thali.priors._entropies import gamma_entropy
 from thali.priors._round_penalties import RoundPenalty
 from thali.priors._scalar_factor import ScalarFactor
 

@@ -7,6 +7,7 @@ from scipy.special import digamma
 
 from thali.distributions import Gamma
 from thali.errors import InvalidParameterError
+from thali.priors._entropies import gamma_entropy
 from thali.spec import is_distribution
 
 
@@ -50,5 +51,4 @@ class ScalarFactor(NamedTuple):
             return 0.0
         a, b = self.prior.shape, self.prior.rate
         log_prior = a * math.log(b) - math.lgamma(a) + (a - 1) * self.mean_log - b * self.mean
-        entropy = self.shape - math.log(self.rate) + math.lgamma(self.shape) + (1 - self.shape) * digamma(self.shape)
-        return float(log_prior + entropy)
+        return float(log_prior + gamma_entropy(self.shape, self.rate))

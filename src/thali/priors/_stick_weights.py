@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import betaln, digamma, loggamma, polygamma
 
+from thali.priors._entropies import beta_entropy
 from thali.priors._scalar_factor import ScalarFactor
 from thali.series import expected_log_complement, log_beta_moment, series_nodes
 
@@ -118,11 +119,9 @@ def exact_objective(tau: Array, mass: float, counts: Array, n_rows: int) -> tupl
 def weights_bound(tau: Array, mass: ScalarFactor, counts: Array, n_rows: int, complement: Array) -> float:
     """E log p(Z, sticks) + entropy of the sticks, with `complement` for E log(1 - pi_k)."""
     log_v = expected_log_sticks(tau)
-    log_1v = digamma(tau[1]) - digamma(tau.sum(axis=0))
-    entropy = betaln(*tau) - (tau[0] - 1) * log_v - (tau[1] - 1) * log_1v
     # eq: DV09.infinite-bound
     likelihood = counts @ np.cumsum(log_v) + (n_rows - counts) @ complement
-    return float(np.sum(mass.mean_log + (mass.mean - 1) * log_v + entropy) + likelihood)
+    return float(np.sum(mass.mean_log + (mass.mean - 1) * log_v + beta_entropy(*tau)) + likelihood)
 
 
 # --- the tail -------------------------------------------------------------------------------------

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy.special import betaln, digamma, gammaln
+from scipy.special import digamma, gammaln
 
 from thali.binary import Array, check_binary, column_counts, history_counts
 from thali.distributions import Gamma
 from thali.errors import InvalidDataError
+from thali.priors._entropies import beta_entropy
 from thali.priors._scalar_factor import ScalarFactor
 from thali.slice_sampling import slice_sample_positive
 from thali.spec import ScalarHypers, at_least, hyper, moderate, setting
@@ -115,7 +116,6 @@ class BetaBernoulli(ScalarHypers):
     def weights_bound(self, q: BetaWeights, counts: Array, n_rows: int) -> float:
         total = digamma(q.tau.sum(axis=0))
         on, off = digamma(q.tau[0]) - total, digamma(q.tau[1]) - total  # E log(weight), E log(1 - weight)
-        entropy = betaln(*q.tau) - (q.tau[0] - 1) * on - (q.tau[1] - 1) * off
         prior = q.mass.mean_log - math.log(self.n_features) + (q.mass.mean / self.n_features - 1) * on
         # eq: DV09.finite-bound
-        return float(np.sum(prior + entropy) + counts @ on + (n_rows - counts) @ off) + q.mass.bound()
+        return float(np.sum(prior + beta_entropy(*q.tau)) + counts @ on + (n_rows - counts) @ off) + q.mass.bound()

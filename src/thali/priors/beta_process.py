@@ -18,6 +18,7 @@ from thali.errors import InvalidParameterError
 from thali.priors._beta_process_atoms import ascend, expected_log_rest, log_rest_gradient
 from thali.priors._beta_process_weights import Weights, atom_terms, bound, update_rounds, update_scalars
 from thali.priors._by_counts import ByCounts
+from thali.priors._enough import enough
 from thali.priors._round_penalties import PENALTIES, RoundPenalty
 from thali.priors._rounds import expected_columns, log_column_rates
 from thali.priors._scalar_factor import ScalarFactor
@@ -92,12 +93,12 @@ class BetaProcess(ByCounts):
 
     def _n_rounds(self, rounds: int | None) -> int:
         rounds = self.rounds if rounds is None else rounds
-        if not _up_to_most.contains(rounds):
+        if rounds is None or not _up_to_most.contains(rounds):
             raise InvalidParameterError(
                 f"BetaProcess has infinitely many weights; those of how many rounds? Give rounds, {_up_to_most.words}, "
                 f"for example 50. Got {rounds!r}."
             )
-        return int(rounds)  # type: ignore[arg-type]  # not None: checked
+        return int(rounds)
 
     def expected_features(self, n_rows: int) -> float:
         """How many features n_rows rows have together, on average."""
@@ -137,7 +138,7 @@ class BetaProcess(ByCounts):
     def init_weights(self, n_rows: int) -> Weights:
         """The prior of each atom when atoms are in the order of their rounds."""
         mass, concentration = ScalarFactor.of(self, "mass"), ScalarFactor.of(self, "concentration")
-        n_rounds = self.rounds or _enough_rounds(mass.mean, concentration.mean, n_rows)
+        n_rounds = self.rounds or min(enough(mass.mean, concentration.mean, n_rows, _LEFT_OUT), _MOST_CHOSEN)
         n_atoms = self.truncation or _enough_atoms(mass.mean * n_rounds)
         if self.round_penalty == "exact" and n_atoms > _MOST_EXACT:
             raise InvalidParameterError(
@@ -185,13 +186,6 @@ class BetaProcess(ByCounts):
 
     def weights_bound(self, q: Weights, counts: Array, n_rows: int) -> float:
         return bound(q, counts, n_rows, self._penalty(q))
-
-
-def _enough_rounds(mass: float, concentration: float, n_rows: int) -> int:
-    """P(some row has an atom of a later round) <= 1 - exp(-mass n_rows (c / (1 + c))^rounds)."""
-    # eq: PCB11.truncation
-    wanted = math.log(mass * n_rows / -math.log1p(-_LEFT_OUT)) / math.log1p(1 / concentration)
-    return min(max(math.ceil(wanted), 1), _MOST_CHOSEN)
 
 
 def _enough_atoms(rate: float) -> int:

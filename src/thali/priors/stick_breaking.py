@@ -15,6 +15,7 @@ from thali.binary import Array, check_binary, column_counts
 from thali.distributions import Gamma
 from thali.errors import InvalidDataError, InvalidParameterError
 from thali.priors import _stick_weights as sticks
+from thali.priors._enough import enough
 from thali.priors._scalar_factor import ScalarFactor
 from thali.priors._stick_weights import StickWeights
 from thali.priors._taylor import taylor_interval
@@ -117,7 +118,7 @@ class StickBreakingIBP(ScalarHypers):
 
     def init_weights(self, n_rows: int) -> StickWeights:
         mass = ScalarFactor.of(self, "mass")
-        K = self.truncation or enough_sticks(mass.mean, n_rows, _LEFT_OUT)
+        K = self.truncation or min(enough(mass.mean, mass.mean, n_rows, _LEFT_OUT), _MOST)
         return StickWeights(np.vstack([np.full(K, mass.mean), np.ones(K)]), mass)
 
     def expected_log_odds(self, q: StickWeights) -> Array:
@@ -168,10 +169,3 @@ def _before_stick(log_c: Array, n_off: int, exponent: float) -> Array:
     low = np.arange(n_off + len(log_c))
     # eq: own.truncated-sticks
     return gammaln(exponent + low) - gammaln(low + 1) + tails
-
-
-def enough_sticks(mass: float, n_rows: int, tolerance: float) -> int:
-    """The truncation for which Eq. (12) of Doshi-Velez et al. says P(a later feature is in use) <= tolerance."""
-    # eq: DV09.truncation
-    K = math.log(n_rows * mass / -math.log1p(-tolerance)) / math.log1p(1 / mass)
-    return min(max(math.ceil(K), 1), _MOST)

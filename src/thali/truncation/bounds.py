@@ -6,7 +6,6 @@ model agree unless that happens, so this probability also bounds their distance 
 about the prior: it says nothing on the quality of a fit.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 
 from thali.errors import InvalidParameterError
 from thali.priors import IBP, BetaBernoulli, BetaProcess, StickBreakingIBP
+from thali.priors._enough import enough
 from thali.spec import Domain, Spec, between, positive
 from thali.truncation import rounds, sticks
 
@@ -125,27 +125,24 @@ def suggest_truncation(prior: Any, n_rows: int, tolerance: float = 0.01) -> int:
     _check("n_rows", n_rows, _count)
     _check("tolerance", tolerance, _share)
     n_rows, tolerance = int(n_rows), float(tolerance)
-    # Eq. 12, or its counterpart for rounds, solved for the truncation: enough, and not far off.
-    log_excess = math.log(n_rows) + math.log(prior.mass) - math.log(-math.log1p(-tolerance))
-    # eq: own.enough
-    enough = max(math.ceil(log_excess / math.log1p(1 / kind.base)), 1)
-    return _smallest(enough, lambda truncation: kind.probability(n_rows, truncation) <= tolerance)
+    sure = enough(prior.mass, kind.base, n_rows, tolerance)  # and not far off
+    return _smallest(sure, lambda truncation: kind.probability(n_rows, truncation) <= tolerance)
 
 
-def _smallest(enough: int, holds: Callable[[int], bool]) -> int:
+def _smallest(upper: int, holds: Callable[[int], bool]) -> int:
     """The smallest integer >= 1 for which `holds`, which is monotone, given one that surely does."""
     step = 1
-    while enough - step >= 1 and holds(enough - step):
-        enough -= step
+    while upper - step >= 1 and holds(upper - step):
+        upper -= step
         step *= 2
-    short = max(enough - step, 0)
-    while enough - short > 1:
-        middle = (enough + short) // 2
+    short = max(upper - step, 0)
+    while upper - short > 1:
+        middle = (upper + short) // 2
         if holds(middle):
-            enough = middle
+            upper = middle
         else:
             short = middle
-    return enough
+    return upper
 
 
 class _Kind(NamedTuple):
