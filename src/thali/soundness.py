@@ -74,7 +74,7 @@ def check_state(state: Any, about: Any, X: Array) -> None:
     if check_binary(local.z).shape[0] != len(X):
         raise ValueError("its bits are those of another number of rows")
     data = observation.prepare(X)
-    anew = observation.place(data, local.z, observation.completed(data, local))
+    anew = observation.place(data, observation.codes_of(local), observation.completed(data, local))
     for mine, its in zip(anew, local, strict=True):
         same = mine.shape == its.shape and mine.dtype == its.dtype
         if not same or not np.allclose(mine, its, rtol=1e-6, atol=1e-6 * np.abs(mine).max(initial=0.0)):
