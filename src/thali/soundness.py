@@ -28,6 +28,8 @@ def check_draws(posterior: Draws, n_dims: int) -> None:
     n_features = draws["n_features"]
     k = n_features.ravel()
     shapes = {"features": [k, np.full_like(k, n_dims)], "gram_inv": [k, k], "counts": [k]}
+    if "weights" in books:
+        shapes["weights"] = [draws["n_on"].ravel()]
     sound = {
         "draws": all(values.shape == n_features.shape and _are_numbers(values) for values in draws.values()),
         "n_features": k.size > 0 and k.dtype.kind == "i",

@@ -48,7 +48,7 @@ class GaussianModel(GaussianPrediction, Spec):
             value = getattr(self, name)
             if np.ndim(value) == 1 and not isinstance(value, np.ndarray):
                 object.__setattr__(self, name, np.array(value, dtype=float))
-        floored = np.any(np.asarray(self.noise_floor) > 0)
+        floored = not isinstance(self.noise_floor, str) and np.any(np.asarray(self.noise_floor) > 0)
         if floored and not is_distribution(self.noise_var) and self.scale is None:
             raise InvalidParameterError(
                 f"{type(self).__name__}.noise_floor bounds a learned noise_var, but noise_var is fixed at "
@@ -137,7 +137,9 @@ class GaussianModel(GaussianPrediction, Spec):
         )
 
     def floor(self, n_dims: int) -> Array:
-        """Smallest noise variance of each dim."""
+        """Smallest noise variance of each dim; none while it is only named, before `adapt` has seen the data."""
+        if isinstance(self.noise_floor, str):
+            return np.zeros(n_dims)
         return np.broadcast_to(self.noise_floor * (1.0 if self.scale is None else np.asarray(self.scale)), n_dims)
 
     def draw(self, rng: np.random.Generator, n_dims: int) -> Self:
