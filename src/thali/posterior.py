@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import expit
 
 from thali.consensus import Consensus, evenly, find_consensus
+from thali.matching import cosine, similarity
 from thali.model import Model
 from thali.ragged import Ragged
 from thali.rng import make_generator
@@ -98,6 +99,10 @@ class Draws:
     def codes(self, chain: int, draw: int) -> Array:
         """Codes of the fitted rows in one draw, (n_rows, n_features): its bits, or its weights where they are on."""
         return self.model.observation.codes(self.bits(chain, draw), self.codebook(chain, draw))
+
+    def similarity(self, left: Array, right: Array) -> Array:
+        """How alike the features with these codes are; negative where they are alike but for their sign."""
+        return cosine(left, right) if "weights" in self.codebooks else similarity(left, right)
 
     def features(self, chain: int, draw: int) -> Array:
         """Posterior mean of the features in use given Z of that draw, (n_features, n_dims)."""

@@ -275,7 +275,7 @@ class GaussianModel(GaussianPrediction, Spec):
         dense = np.asarray(codes, dtype=float)
         cross = dense.T @ data.X
         if data.any_missing:
-            np.add.at(cross.T, data.missing_dim, filled[:, None] * dense[data.missing[0]])
+            cross += (data.sparse(filled).T @ dense).T
         return dense.T @ dense, cross
 
     def standard_cross(self, local: Any) -> Array:
