@@ -99,6 +99,19 @@ MUTANTS = {
         "conditional_rows.py",
         ("(shrink * total if is_seen[d] else 0.0)", "0.0"),
     ),
+    "own weights not in the variance": (
+        "scaled_rows.py",
+        ("tau = 1.0 / (noise_var + power * feature_var)", "tau = 1.0 / noise_var"),
+    ),
+    "weights' prior left out": ("slabs.py", ("0.5 * b * b / curve - log_norm", "0.5 * b * b / curve")),
+    "births without the present state": (
+        "slabs.py",
+        ("    total = 1.0\n    chosen, n_chosen", "    top, total = -1e300, 0.0\n    chosen, n_chosen"),
+    ),
+    "births without their proposal": (
+        "slabs.py",
+        ("(math.log(new_rate) + math.log1p(1.0 / mean))", "math.log(new_rate)"),
+    ),
     "missing cells used as data": ("collapsed_rows.py", ("used_dims = n_dims - cells.size", "used_dims = n_dims")),
 }
 
