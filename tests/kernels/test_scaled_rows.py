@@ -10,9 +10,10 @@ from reference import encode_scaled as encode_twin
 from reference import scaled_rows as rows_twin
 from reference import scaled_slices as slices_twin
 from reference import slabs as slabs_twin
+from reference import swaps as swaps_twin
 
 from thali.binary import non_empty
-from thali.kernels import conditional_rows, encode_scaled, scaled_rows, scaled_slices, slabs
+from thali.kernels import conditional_rows, encode_scaled, scaled_rows, scaled_slices, slabs, swaps
 from thali.priors import IBP, BetaBernoulli
 from thali.testing import z_limit
 from thali.testing.zscores import z_scores
@@ -230,3 +231,50 @@ def test_encoding_equals_its_twin(law, rng):
     )
     for a, b in zip(mine, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
+
+
+def test_a_row_without_known_features():
+    share, var, x = np.array([0.8, 0.2]), np.array([0.0, 2.0]), np.array([1.0, -0.5])
+    law, odds = LAWS["normal"], np.zeros(0)
+    found = encode_scaled.encode_scaled(
+        x,
+        np.array([True, False]),
+        np.zeros((0, 2)),
+        odds,
+        NOISE,
+        share,
+        var,
+        *law,
+        5,
+        2,
+        1,
+        2,
+        np.random.default_rng(1),
+    )
+    variances = NOISE + var
+    wanted = np.log(np.sum(share * np.exp(-0.5 / variances) / np.sqrt(2 * np.pi * variances)))
+    assert found[3] == pytest.approx(wanted, rel=1e-12)
+
+
+# ---- swaps
+
+
+def run_swaps(module, seed, missing, law, finite):
+    rng, _, V, X, features, starts, dims, law = problem(seed, "random", 9, 5, 4, missing, "finite", law)
+    features[1] = 0.9 * features[0] + 0.2 * features[1]
+    prior = BetaBernoulli(mass=2.0, n_features=5) if finite else IBP(mass=1.3)
+    counts = (V != 0).sum(axis=0)
+    pairs = module.like_pairs(features)
+    module.swap_features(X, starts, dims, V, features, counts, pairs, prior.log_odds(9), NOISE, *law, rng)
+    return len(pairs), pairs, V, counts, rng.random()
+
+
+@pytest.mark.parametrize("finite", [False, True], ids=["infinite", "finite"])
+@pytest.mark.parametrize("law", ["normal", "laplace"])
+def test_swaps_equal_their_twin(law, finite):
+    for seed in range(12):
+        mine = run_swaps(swaps, seed, 0.2, law, finite)
+        assert same(mine, run_swaps(swaps_twin, seed, 0.2, law, finite))
+        assert mine[0] >= 2
+        assert np.array_equal(mine[3], (mine[2] != 0).sum(axis=0))
+    assert swaps.like_pairs(np.zeros((0, 3))).shape == (0, 2)

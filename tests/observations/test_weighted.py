@@ -111,7 +111,7 @@ def fitted(request):
 
 
 def test_a_fit_finds_the_features(fitted):
-    model, _, _, codes, A = fitted
+    model, _, _, _, A = fitted
     assert model.n_components_ == 3
     mine = model.components_ / np.linalg.norm(model.components_, axis=1, keepdims=True)
     true = A / np.linalg.norm(A, axis=1, keepdims=True)
@@ -158,7 +158,7 @@ def test_a_run_is_resumed(tmp_path):
     whole = LatentFeatures(FactorAnalysis(), **options).fit(X)
     first = LatentFeatures(FactorAnalysis(), checkpoint=tmp_path / "run", max_time=1e-9, **options).fit(X)
     assert first.posterior_.n_draws < 5
-    resumed = thali.resume(tmp_path / "run", X)
+    resumed = thali.resume(tmp_path / "run", X, max_time=None)
     assert np.array_equal(resumed.posterior_.codes(1, 4), whole.posterior_.codes(1, 4))
     assert np.array_equal(resumed.posterior_.draws["log_joint"], whole.posterior_.draws["log_joint"])
 
@@ -166,7 +166,7 @@ def test_a_run_is_resumed(tmp_path):
 def test_the_floor_is_that_of_factor_analysis(rng):
     X, *_ = make(rng, n_rows=300, n_dims=8, noise=0.4)
     adapted = FactorAnalysis().adapt(X)
-    assert adapted.floor(8) == pytest.approx(np.full(8, 0.4), rel=0.35)
+    assert adapted.floor(8).mean() == pytest.approx(0.4, rel=0.2)
     assert FactorAnalysis(noise_var=0.2).adapt(X).floor(8).max() == 0.0  # a fixed noise has none
     assert FactorAnalysis(noise_floor=0.1).adapt(X).floor(8) == pytest.approx(0.1 * X.var(axis=0))
     assert FactorAnalysis().floor(8).max() == 0.0  # before it has seen data

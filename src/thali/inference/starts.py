@@ -36,8 +36,15 @@ def spectral_start(rng: np.random.Generator, X: Array, *, has_offset: bool) -> A
 
 
 def source_start(rng: np.random.Generator, X: Array) -> Array:
-    """Codes (n_rows, n_features), none of them zero: independent sources of unit variance."""
-    _, white, _, _ = _signals(X, min(_MAX_START, max(len(X) // 4, 1)))
+    """Codes (n_rows, n_features), none of them zero: independent sources of unit variance, X may have missing cells.
+
+    Completed cells have no noise, which lets too many directions pass: their number is that of the mean-filled data.
+    """
+    limit = min(_MAX_START, max(len(X) // 4, 1))
+    missing = np.isnan(X)
+    if missing.any():
+        limit = len(_signals(np.where(missing, np.nanmean(X, axis=0), X), limit)[3])
+    _, white, _, _ = _signals(low_rank_completion(X), limit)
     return white @ _independent(rng, white).T if white.shape[1] else white
 
 

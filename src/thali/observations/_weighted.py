@@ -16,6 +16,7 @@ from thali.errors import InvalidDataError
 from thali.kernels.conditional_rows import draw_features
 from thali.kernels.scaled_rows import scaled_sweep
 from thali.kernels.scaled_slices import scaled_slice_sweep
+from thali.kernels.swaps import like_pairs, swap_features
 from thali.observations._domains import noise_domain, offset_domain, weighted_floor_domain
 from thali.observations._encode_weighted import encode_weighted
 from thali.observations._factor_em import validated_factors
@@ -104,12 +105,15 @@ class WeightedGaussian(GaussianModel):
         V = np.ascontiguousarray(codes, dtype=float)
         return WeightedRows((V != 0).astype(np.uint8), V, *self.statistics(data, V, filled), filled)
 
+    def log_codes(self, codes: Array) -> float:
+        """log p(W | Z)."""
+        w = codes[codes != 0]
+        rate, precision, log_norm = self.law
+        return float(-rate * np.abs(w).sum() - 0.5 * precision * np.sum(w * w) - log_norm * w.size)
+
     def log_evidence(self, data: GaussianData, local: WeightedRows) -> float:
         """log p(X, W | Z), features integrated out and missing cells at their current values."""
-        w = local.v[local.v != 0]
-        rate, precision, log_norm = self.law
-        log_weights = -rate * np.abs(w).sum() - 0.5 * precision * np.sum(w * w) - log_norm * w.size
-        return super().log_evidence(data, local) + float(log_weights)
+        return super().log_evidence(data, local) + self.log_codes(local.v)
 
     def tempered(self, factor: float) -> Self:
         """The same model with `factor` times the noise variance and features of the same size."""
@@ -137,6 +141,9 @@ class WeightedGaussian(GaussianModel):
             if row < data.n_rows:
                 room = self.room_for(K, data, new_rate) + most_own
                 V, A, counts = _with_room(V[:, :K], A[:K], room)
+        swap_features(
+            X, data.missing_start, data.missing_dim, V, A, counts, like_pairs(A[:K]), log_odds, noise, *self.law, rng
+        )
         return self.rows(data, V[:, :K], data.take_filled(self.offset, scale, local.filled))
 
     def weighted_sweep(
