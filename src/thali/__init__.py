@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from thali.errors import IncompatibleModelError, InvalidDataError, InvalidFileError, InvalidParameterError
     from thali.estimator import LatentFeatures, load, resume
     from thali.inference import CollapsedGibbs, Gibbs, SliceSampler
-    from thali.observations import LinearGaussian
+    from thali.observations import ICA, FactorAnalysis, LinearGaussian
     from thali.priors import (
         IBP,
         BetaBernoulli,
@@ -36,7 +36,7 @@ _HOME = {
     "LogisticDecay": "priors.decays", "Times": "priors.distances", "Coordinates": "priors.distances",
     "truncation_bounds": "truncation", "suggest_truncation": "truncation",
     "left_ordered": "binary", "class_size": "binary",
-    "LinearGaussian": "observations",
+    "LinearGaussian": "observations", "FactorAnalysis": "observations", "ICA": "observations",
     "CollapsedGibbs": "inference", "Gibbs": "inference", "SliceSampler": "inference",
     "Gamma": "distributions", "InverseGamma": "distributions", "Beta": "distributions",
     "LogNormal": "distributions", "PerDim": "distributions", "NormalOffset": "distributions",
@@ -51,7 +51,7 @@ __all__ = [
     "IBP", "BetaBernoulli", "StickBreakingIBP", "BetaProcess", "DistanceDependentIBP", "HierarchicalBetaProcess",
     "ConstantDecay", "WindowDecay", "ExponentialDecay", "LogisticDecay", "Times", "Coordinates",
     "truncation_bounds", "suggest_truncation", "left_ordered", "class_size",
-    "LinearGaussian",
+    "LinearGaussian", "FactorAnalysis", "ICA",
     "CollapsedGibbs", "Gibbs", "SliceSampler",
     "Gamma", "InverseGamma", "Beta", "LogNormal", "PerDim", "NormalOffset",
     "InvalidParameterError", "InvalidDataError", "IncompatibleModelError", "InvalidFileError",

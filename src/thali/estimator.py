@@ -203,16 +203,16 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def presence(self, X: Any) -> Array:
         """P(row has feature), (n_rows, n_components_): each row on its own, whether it was fitted or not."""
-        return self._encode(X)
+        return self._encode(X).presence
 
     def transform(self, X: Any) -> Array:
-        """Codes of the rows: E[z]. A row that is wholly missing gets the prior's answer."""
-        return self._encode(X)
+        """Codes of the rows: E[z], or E[z w] where features have weights. A row that is wholly missing gets the
+        prior's answer."""
+        return self._encode(X).codes
 
-    def _encode(self, X: Any) -> Array:
+    def _encode(self, X: Any) -> Any:
         check_is_fitted(self)
-        presence, _ = self.posterior_.encoder.encode(self._validated(X, reset=False))
-        return presence
+        return self.posterior_.encoder.encode(self._validated(X, reset=False))
 
     def inverse_transform(self, codes: Any) -> Array:
         """Expected rows of X given codes, the offset included."""

@@ -134,8 +134,16 @@ class Observation(Protocol):
     def draw_features(self, rng: Generator, n_features: int, n_dims: int) -> Array:
         """Features from their prior, (n_features, n_dims)."""
 
-    def simulate(self, rng: Generator, Z: Array, *, n_dims: int | None = None, features: Array | None = None) -> Array:
-        """A draw of X."""
+    def simulate(
+        self,
+        rng: Generator,
+        Z: Array,
+        *,
+        n_dims: int | None = None,
+        features: Array | None = None,
+        codes: Array | None = None,
+    ) -> Array:
+        """A draw of X; features and codes are drawn, too, where they are not given."""
 
     def reconstruct(self, codes: Array, features: Array) -> Array:
         """Expected rows of X given codes (n_rows, n_features), in the data's units."""
@@ -148,8 +156,12 @@ class Observation(Protocol):
 
 
 @runtime_checkable
-class CollapsedRows(Observation, Protocol):
-    """Features integrated out. `local` is the model's own NamedTuple whose first field is z."""
+class FeatureRows(Observation, Protocol):
+    """Rows that know of each other through features alone; chains keep the row variables and integrate features out.
+
+    `local` is the model's own NamedTuple of row variables whose first field is z. `codes` (n_rows, n_features) are what
+    multiplies the features: the bits, or their weights where they are on.
+    """
 
     def prepare(self, X: Array) -> Any:
         """The working form of checked data, one per chain: opaque to the inference."""
@@ -157,14 +169,58 @@ class CollapsedRows(Observation, Protocol):
     def as_matrix(self, data: Any) -> tuple[Array, bool]:
         """(X without a fixed offset, NaN where missing; whether an offset is learned): what starts look at."""
 
-    def start(self, data: Any, Z: Array, matrix: Array) -> tuple[Any, Any]:
-        """(current, local): where to begin, given Z and the completed form of `as_matrix`."""
+    def start(self, data: Any, codes: Array, matrix: Array) -> tuple[Any, Any]:
+        """(current, local): where to begin, given codes and the completed form of `as_matrix`."""
 
-    def place(self, data: Any, Z: Array, X: Array) -> Any:
+    def place(self, data: Any, codes: Array, X: Array) -> Any:
         """Row variables with these values; X is complete."""
 
     def completed(self, data: Any, local: Any) -> Array:
         """X with its missing cells as `local` holds them."""
+
+    def draw_codes(self, rng: Generator, Z: Array) -> Array:
+        """Codes of rows with these bits, from their prior."""
+
+    def codes_of(self, local: Any) -> Array:
+        """The codes that `local` holds."""
+
+    def codes(self, Z: Array, codebook: dict[str, Array]) -> Array:
+        """The codes of a draw of which Z (without empty columns) and the codebook were kept."""
+
+    def resample(self, rng: Generator, current: Any, data: Any, local: Any) -> Any:
+        """`current` with its learned hyperparameters drawn given codes and X, features integrated out."""
+
+    def log_evidence(self, data: Any, local: Any) -> float:
+        """log p(X, what else is local | Z) with the features integrated out."""
+
+    def log_marginal(self, X: Array, codes: Array) -> float:
+        """log p(X | codes) of the observed cells, features integrated out."""
+
+    def codebook(self, data: Any, local: Any) -> dict[str, Array]:
+        """What is needed to predict: `features` (posterior mean), `gram_inv`, `counts`, and what `codes` needs."""
+
+    def definite(self, rng: Generator, codebook: dict[str, Array]) -> dict[str, Array]:
+        """The codebook with features drawn, if `encode` takes them as given; else as it is."""
+
+    def encode(self, X: Array, codebook: dict[str, Array], log_odds: Array, new_rate: float) -> Any:
+        """Presence, expected codes and log density of new rows, each on its own."""
+
+    def sample_codes(self, rng: Generator, encoded: Any, owner: Array) -> Array:
+        """Codes of the encoded rows `owner` from their posterior."""
+
+    def features_var(self, codebook: dict[str, Array]) -> Array:
+        """Posterior variance of each feature's values, (n_features, n_dims)."""
+
+    def log_cells(self, X: Array, codes: Array, codebook: dict[str, Array]) -> Array:
+        """Log density of each cell of rows with these codes, features integrated out."""
+
+    def sample_rows(self, rng: Generator, codes: Array, codebook: dict[str, Array], n_unknown: Any) -> Array:
+        """A row for each row of codes, with `n_unknown` features from their prior beside the known ones."""
+
+
+@runtime_checkable
+class CollapsedRows(FeatureRows, Protocol):
+    """Features integrated out of the draw of a row's bits, too."""
 
     def sweep(
         self,
@@ -179,37 +235,13 @@ class CollapsedRows(Observation, Protocol):
         """Draw every row's bits, `group` jointly (neighbours in the order of `keys`, by default a random one), and what
         else is local, given the rest. Concrete models only."""
 
-    def resample(self, rng: Generator, current: Any, data: Any, local: Any) -> Any:
-        """`current` with its learned hyperparameters drawn given Z and X, features integrated out."""
-
-    def log_evidence(self, data: Any, local: Any) -> float:
-        """log p(X, local's imputed cells | Z) with the features integrated out."""
-
-    def log_marginal(self, X: Array, Z: Array) -> float:
-        """log p(X | Z) of the observed cells, features integrated out."""
-
-    def codebook(self, data: Any, local: Any) -> dict[str, Array]:
-        """What is needed to encode new rows: `features` (posterior mean), `gram_inv`, and the hyperparameters."""
-
-    def encode(self, X: Array, codebook: dict[str, Array], log_odds: Array, new_rate: float) -> tuple[Array, Array]:
-        """(presence, log density) of new rows, each on its own."""
-
-    def features_var(self, codebook: dict[str, Array]) -> Array:
-        """Posterior variance of each feature's values, (n_features, n_dims)."""
-
-    def log_cells(self, X: Array, codes: Array, codebook: dict[str, Array]) -> Array:
-        """Log density of each cell of rows with these codes, features integrated out."""
-
-    def sample_rows(self, rng: Generator, codes: Array, codebook: dict[str, Array], n_unknown: Any) -> Array:
-        """A row for each row of codes, with `n_unknown` features from their prior beside the known ones."""
-
 
 @runtime_checkable
-class ConditionalRows(CollapsedRows, Protocol):
+class ConditionalRows(FeatureRows, Protocol):
     """Features drawn beside Z, for the time of a sweep."""
 
     def conditional_sweep(self, rng: Generator, data: Any, local: Any, log_odds: Array, new_rate: float) -> Any:
-        """Draw the features given Z, then every row's bits and what else is local given the features."""
+        """Draw the features given the codes, then every row's bits and what else is local given the features."""
 
     def weighted_sweep(self, rng: Generator, data: Any, local: Any, used: Array, unused: Array) -> Any:
         """As `conditional_sweep`, given the weights of the columns in use and of further ones that no row has yet.
@@ -268,7 +300,7 @@ class Iterative(Inference, Protocol):
     def init(self, rng: Generator, model: Any, data: Any, n_rows: int, tick: Callable[[], None] | None = None) -> Any:
         """A state to begin with. `tick` is called now and then; an error that it raises ends the search for one."""
 
-    def at(self, prior: Any, observation: Any, data: Any, Z: Array, X: Array) -> Any:
+    def at(self, prior: Any, observation: Any, data: Any, codes: Array, X: Array) -> Any:
         """The state with these values (concrete prior and observation, complete X): for tests and warm starts."""
 
     def step(self, rng: Generator, state: Any, model: Any, data: Any) -> tuple[Any, Any]:

@@ -12,7 +12,7 @@ Array = np.ndarray
 
 
 class ConditionalGaussian:
-    """ConditionalRows of a model with `units`, `standard_cross`, `offset`, `feature_var`, `room_for` and `_rows`."""
+    """ConditionalRows of a model with `units`, `standard_cross`, `offset`, `feature_var`, `room_for` and `rows`."""
 
     if TYPE_CHECKING:
         units: Any
@@ -20,7 +20,7 @@ class ConditionalGaussian:
         feature_var: Any
         standard_cross: Any
         room_for: Any
-        _rows: Any
+        rows: Any
 
     def conditional_sweep(
         self, rng: np.random.Generator, data: GaussianData, local: GaussianRows, log_odds: Array, new_rate: float
@@ -40,7 +40,7 @@ class ConditionalGaussian:
             if row < data.n_rows:
                 Z, A, counts = _with_room(Z[:, :K], A[:K], self.room_for(K + pending, data, new_rate))
         filled = data.take_filled(self.offset, scale, local.filled)
-        return self._rows(data, Z[:, :K], filled)
+        return self.rows(data, Z[:, :K], filled)
 
     def weighted_sweep(
         self, rng: np.random.Generator, data: GaussianData, local: GaussianRows, used: Array, unused: Array
@@ -53,7 +53,7 @@ class ConditionalGaussian:
         weights = np.concatenate([used, unused])
         weighted_sweep(X, data.missing_start, data.missing_dim, Z, np.vstack([A, fresh]), weights, noise, rng)
         filled = data.take_filled(self.offset, scale, local.filled)
-        return self._rows(data, Z[:, Z.any(axis=0)], filled)
+        return self.rows(data, Z[:, Z.any(axis=0)], filled)
 
     def _drawn_features(self, rng: np.random.Generator, local: GaussianRows) -> Array:
         """Features given Z and X, in the units of the standardised data."""

@@ -156,7 +156,7 @@ def _check_encoding(observation: Any, X: Array, Z: Array) -> None:
     rows = np.vstack([X[0] + 0.5, X[-1]])
     if rows.shape[1] > 1:
         rows[1, 0] = np.nan
-    presence, log_density = observation.encode(rows, codebook, log_odds, 0.0)
+    presence, _, log_density, _ = observation.encode(rows, codebook, log_odds, 0.0)
     for row, got, density in zip(rows, presence, log_density, strict=True):
         weights = {}
         for bits in itertools.product((0, 1), repeat=2):

@@ -190,9 +190,10 @@ def draw_joint(
     prior = model.prior.draw(rng)
     observation = model.observation.draw(rng, n_dims)
     Z = prior.simulate(rng, n_rows)
-    X = observation.simulate(rng, Z, n_dims=n_dims)
+    codes = observation.draw_codes(rng, Z)
+    X = observation.simulate(rng, Z, n_dims=n_dims, codes=codes)
     data = observation.prepare(X if missing is None else np.where(missing, np.nan, X))
-    return inference.at(prior, observation, data, Z, X), data, X
+    return inference.at(prior, observation, data, codes, X), data, X
 
 
 def _state_statistics(model: Model, snapshots: list[Snapshot]) -> dict[str, Array]:
