@@ -36,7 +36,6 @@ class _Patterns(NamedTuple):
     owner: Array  # (n_rows,): index of a row's pattern
     counts: Array  # (n_patterns,): rows of each
     cells: Array  # (n_patterns, n_missing): its dims
-    pairs: Array  # (n_patterns, n_missing, n_missing): their places in a table of dims by dims, row after row
 
 
 # ---- fitting
@@ -90,17 +89,20 @@ def _start(R: Array, var: Array, n_factors: int, lowest: float, *, per_dim: bool
 
 def _patterns(missing: Array, n_factors: int) -> tuple[list[_Patterns], list[Array]]:
     """Rows that lack up to `n_factors` cells, by their number, and blocks of the rows that lack more."""
-    n_dims = missing.shape[1]
     n_missing = missing.sum(axis=1)
     few = []
     for m in np.unique(n_missing[(n_missing > 0) & (n_missing <= n_factors)]):
-        rows = np.flatnonzero(n_missing == m)
-        lacking = np.nonzero(missing[rows])[1].reshape(len(rows), m)
-        cells, owner, counts = np.unique(lacking, axis=0, return_inverse=True, return_counts=True)
-        pairs = cells[:, :, None] * n_dims + cells[:, None, :]
-        few.append(_Patterns(rows, owner.ravel(), counts, cells, pairs))
-    many = np.flatnonzero(n_missing > n_factors)
-    return few, np.array_split(many, -(-len(many) * n_factors**2 // _BLOCK)) if len(many) else []
+        for rows in _parts(np.flatnonzero(n_missing == m), m):
+            lacking = np.nonzero(missing[rows])[1].reshape(len(rows), m)
+            cells, owner, counts = np.unique(lacking, axis=0, return_inverse=True, return_counts=True)
+            few.append(_Patterns(rows, owner.ravel(), counts, cells))
+    return few, _parts(np.flatnonzero(n_missing > n_factors), n_factors)
+
+
+def _parts(rows: Array, size: int) -> list[Array]:
+    """The rows, so many at a time that a size x size matrix for each of them fits in memory."""
+    step = max(1, _BLOCK // max(1, size * size))
+    return [rows[first : first + step] for first in range(0, len(rows), step)]
 
 
 def _round(
@@ -127,15 +129,16 @@ def _round(
 
     table = np.zeros(n_dims * n_dims)  # T
     if few:
-        G = A.T @ C @ A
+        S = (np.diag(psi) - A.T @ C @ A).ravel()
         guess = (filled @ project) @ A
         for p in few:
-            S_inv = _inverse(np.diag(psi).ravel()[p.pairs] - G.ravel()[p.pairs])
+            pairs = p.cells[:, :, None] * n_dims + p.cells[:, None, :]
+            S_inv = _inverse(S[pairs])
             at = p.rows[:, None], p.cells[p.owner]
             # eq: own.factor-em
             filled[at] = psi[at[1]] * np.squeeze(S_inv[p.owner] @ guess[at][:, :, None], 2)
             weighted = S_inv * p.counts[:, None, None]
-            table += np.bincount(p.pairs.ravel(), weighted.ravel(), minlength=n_dims * n_dims)
+            table += np.bincount(pairs.ravel(), weighted.ravel(), minlength=n_dims * n_dims)
     T = table.reshape(n_dims, n_dims)
     n_more = sum(len(rows) for rows in many)
     TAC = (T @ A.T) @ C
@@ -237,7 +240,8 @@ def validated_factors(
 ) -> FactorFit:
     """The fit whose number of factors predicts a hidden `share` of the observed cells best, refitted to all of them.
 
-    No factor at all is a candidate; the grid is left after two numbers in a row that predict no better.
+    No factor at all is a candidate; the grid is left after two numbers in a row that predict no better. Where the
+    score still rises at many factors, `noise_var` sinks towards its floor: end the grid earlier to keep it away.
     """
     splits = list(_splits(rng, X, share))
     best, best_score, n_falls = 0, -np.inf, 0
@@ -263,9 +267,8 @@ def _splits(rng: np.random.Generator, X: Array, share: float) -> Iterator[Array]
     order = rng.permutation(np.flatnonzero(seen.ravel()))
     size = max(1, round(share * len(order)))
     for first in range(0, min(len(order) - size + 1, _SCORED), size):
-        hidden = np.zeros(X.size, dtype=bool)
-        hidden[order[first : first + size]] = True
-        hidden = hidden.reshape(X.shape)
+        hidden = np.zeros(X.shape, dtype=bool)
+        hidden.flat[order[first : first + size]] = True
         hidden[:, ~np.any(seen & ~hidden, axis=0)] = False
         if hidden.any():
             yield hidden
