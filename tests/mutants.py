@@ -14,7 +14,7 @@ from types import ModuleType
 
 import thali.kernels
 
-MODULES = ("collapsed_rows", "replicates", "move_replicates")
+MODULES = ("collapsed_rows", "replicates", "move_replicates", "parallel_rows", "importance_rows")
 SOURCE = Path(thali.kernels.__file__).parent
 CACHE = Path(__file__).parents[1] / ".pytest_cache" / "mutants"
 
@@ -98,6 +98,18 @@ MUTANTS = {
     "new features independent": (
         "conditional_rows.py",
         ("(shrink * total if is_seen[d] else 0.0)", "0.0"),
+    ),
+    "parallel: streams": (
+        "parallel_rows.py",
+        ("start_stream(key, n, stream)", "start_stream(key, 0, stream)"),
+    ),
+    "parallel: own variance": (
+        "parallel_rows.py",
+        ("half_precision = 0.5 / (noise_var + n_own * feature_var)", "half_precision = 0.5 / noise_var"),
+    ),
+    "importance without the present columns": (
+        "importance_rows.py",
+        ("log_total = log_fit(e, own, is_seen, half_precision)", "log_total = -np.inf"),
     ),
     "missing cells used as data": ("collapsed_rows.py", ("used_dims = n_dims - cells.size", "used_dims = n_dims")),
 }

@@ -1,6 +1,7 @@
 """One pool of threads for the whole process, which all chains share: they never are more than there are cores."""
 
 import functools
+import itertools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +27,7 @@ def in_spans(work: Callable[[slice], Any], length: int, block: int, n_threads: i
     n_blocks = -(-length // block)
     n_spans = max(min(n_blocks, n_cores() if n_threads is None else n_threads), 1)
     edges = [min(block * (n_blocks * i // n_spans), length) for i in range(n_spans + 1)]
-    spans = [slice(start, stop) for start, stop in zip(edges[:-1], edges[1:], strict=True)]
+    spans = [slice(start, stop) for start, stop in itertools.pairwise(edges)]
     if n_spans == 1:
         return [work(spans[0])]
     return list(_pool(os.getpid()).map(work, spans))

@@ -1,8 +1,8 @@
-"""Gibbs update of rows that are independent of each other, for X = Z A + noise with features and weights drawn beside Z.
+"""Gibbs update of independent rows for X = Z A + noise, with features and weights drawn beside Z.
 
-Given weights and features a row's bits are its own business, if no column can lose its last owner by them. The columns
-that may change here, the free ones, have an owner among the other rows; what other columns there are stays. Columns that
-a row alone has are integrated out as in `conditional_rows`. So calls for disjoint rows can run side by side.
+Given both, a row's bits are its own business if no column can lose its last owner by them. The columns that may change
+here, the free ones, have an owner among the other rows; what other columns there are stays. Columns that a row alone
+has are integrated out as in `conditional_rows`. So calls for disjoint rows can run side by side.
 """
 
 import math
@@ -14,6 +14,14 @@ from thali.kernels.row_draws import draw_new
 from thali.kernels.streams import normal, start_stream, uniform
 
 BLOCK = 128  # rows whose products with the features are computed together
+
+
+def _count_owners(Z, half, counts):
+    """Add the owners of each column to counts (2, K): those outside of the half first. Cost O(N K)."""
+    for n in range(Z.shape[0]):
+        side = 1 if half[n] else 0
+        for k in range(Z.shape[1]):
+            counts[side, k] += Z[n, k]
 
 
 def _update_rows(
@@ -154,4 +162,5 @@ def _update_rows(
     return born[:n_born]
 
 
+count_owners = jit(_count_owners)
 update_rows = jit(_update_rows)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from thali.kernels.parallel_rows import BLOCK, update_rows
+from thali.kernels.parallel_rows import BLOCK, count_owners, update_rows
 from thali.observations._gaussian import GaussianData, GaussianRows
 from thali.threads import in_spans
 
@@ -28,10 +28,10 @@ class Roles(NamedTuple):
     own: Array  # the one owner is of this half
 
 
-def column_roles(counts: Array, inside: Array, grows: bool) -> Roles:
-    """From the numbers of owners, in all and of this half. With finitely many features all columns are free."""
-    free = (counts > inside) | (not grows)
-    return Roles(*map(np.flatnonzero, (free, ~free & (counts > 1), ~free & (counts == 1))))
+def column_roles(outside: Array, inside: Array) -> Roles:
+    """From the numbers of owners in the other half and in this one."""
+    alone = outside == 0
+    return Roles(*map(np.flatnonzero, (~alone, alone & (inside > 1), alone & (inside == 1))))
 
 
 class ParallelGaussian:
@@ -54,59 +54,58 @@ class ParallelGaussian:
         new_rate: float,
         n_threads: int | None = None,
     ) -> GaussianRows:
-        n_rows = data.n_rows
         Z, A, filled = local.z.copy(), self._drawn_features(rng, local), np.empty_like(local.filled)
         key = rng.integers(2**64, dtype=np.uint64)
-        grows = new_rate > 0
-        in_first = rng.random(n_rows) < 0.5
-        for rows in map(np.flatnonzero, (in_first, ~in_first)) if grows else [np.arange(n_rows)]:
-            counts, inside = _column_sums(Z), _column_sums(Z[rows]) if grows else 0
-            roles = column_roles(counts, inside, grows)
-            free = rng.permutation(roles.free)
-            columns = np.concatenate([free, roles.fixed])
-            with np.errstate(divide="ignore"):  # a weight that rounds to 0 or 1
-                weights = draw_weights(counts[free])
-                odds = np.log(weights) - np.log1p(-weights)
-            n_new, born = self._update(
-                data, filled, Z, rows, columns, roles.own, A[columns], odds, new_rate, key, n_threads
-            )
-            if grows:
-                kept = np.sort(columns)
-                A, Z = np.vstack([A[kept], born]), np.hstack([Z[:, kept], np.zeros((n_rows, len(born)), np.uint8)])
+        if new_rate == 0:  # finitely many columns, used or not
+            counts, none = np.diag(local.gram), np.zeros(0, np.int64)
+            roles, rows = Roles(np.arange(len(counts)), none, none), np.arange(data.n_rows)
+            self._update(rng, key, data, filled, Z, A, rows, roles, draw_weights(counts), new_rate, n_threads)
+            return self._rows(data, Z, filled)
+        first = rng.random(data.n_rows) < 0.5
+        for half in (first, ~first):
+            owners = np.zeros((2, Z.shape[1]), np.int64)
+            count_owners(Z, half, owners)
+            roles, rows = column_roles(*owners), np.flatnonzero(half)
+            weights = draw_weights(owners.sum(axis=0)[roles.free])
+            n_new, born = self._update(rng, key, data, filled, Z, A, rows, roles, weights, new_rate, n_threads)
+            kept = np.sort(np.concatenate(roles[:2]))
+            if len(born) or len(kept) < len(A):
+                A, Z = np.vstack([A[kept], born]), np.pad(Z[:, kept], ((0, 0), (0, len(born))))
                 Z[np.repeat(rows, n_new), len(kept) + np.arange(len(born))] = 1
         return self._rows(data, Z, filled)
 
     def _update(
         self,
+        rng: np.random.Generator,
+        key: np.uint64,
         data: GaussianData,
         filled: Array,
         Z: Array,
-        rows: Array,
-        columns: Array,
-        own: Array,
         A: Array,
-        odds: Array,
+        rows: Array,
+        roles: Roles,
+        weights: Array,
         new_rate: float,
-        key: np.uint64,
         n_threads: int | None,
     ) -> tuple[Array, Array]:
         """(how many own columns each row has, their features); Z and the missing cells change in place."""
         noise, scale = self.units
         offset = np.zeros(data.n_dims) if self.offset is None else np.asarray(self.offset)
         scale = np.ones(data.n_dims) if scale is None else scale
+        with np.errstate(divide="ignore"):  # a weight that rounds to 0 or 1
+            odds = np.log(weights) - np.log1p(-weights)
+        order = rng.permutation(len(odds))  # of the bits, whatever the columns' own order tells about them
+        columns, odds = np.concatenate([roles.free[order], roles.fixed]), odds[order]
+        A = A[columns]
         gram, features = A @ A.T, np.ascontiguousarray(A.T)
         n_new = np.zeros(len(rows), np.int64)
 
         def work(span: slice) -> Array:
             return update_rows(
                 data.X, offset, scale, data.missing_start, data.missing_dim, filled, Z, rows[span], columns, len(odds),
-                own, features, gram, odds, new_rate, noise, float(self.feature_var), key, _MOST_BORN, n_new[span],
+                roles.own, features, gram, odds, new_rate, noise, float(self.feature_var), key, _MOST_BORN, n_new[span],
             )  # fmt: skip
 
         born = in_spans(work, len(rows), BLOCK, n_threads)
         self.room_for(len(columns) + int(n_new.sum()), data, new_rate)
         return n_new, np.vstack(born)
-
-
-def _column_sums(Z: Array) -> Array:
-    return Z.sum(axis=0, dtype=np.int64)
