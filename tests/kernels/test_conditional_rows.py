@@ -114,3 +114,18 @@ def test_features_have_their_posterior(rng):
     z = z_scores(values, np.concatenate([np.zeros(4), NOISE * P.ravel()]))
     assert np.abs(z).max() <= z_limit(8), z
     assert kernel.draw_features(np.zeros((0, 0)), np.zeros((0, 3)), 0, NOISE, FEATURE, rng).shape == (0, 3)
+
+
+def test_columns_move_as_their_twin_says(rng):
+    Z, A = (rng.random((6, 4)) < 0.5).astype(np.uint8), rng.standard_normal((4, 3))
+    for target in (1, 3):
+        results = []
+        for module in (kernel, twin):
+            arrays = [Z.copy(), A.copy(), Z.sum(axis=0, dtype=np.int64), np.zeros((4, 4))]
+            for k in range(4):
+                module.fill_gram(k, arrays[1], k + 1, arrays[3])
+            np.testing.assert_allclose(arrays[3], A @ A.T)
+            module.move_column(3, target, *arrays)
+            results.append([arrays[0], arrays[1][:3], arrays[2][:3], arrays[3][:3, :3]])
+        assert all(np.allclose(a, b) for a, b in zip(*results, strict=True))
+        assert not results[0][0][:, 3].any()

@@ -87,7 +87,7 @@ def _importance_sweep(
                 z[k] += step
                 add_to_forms(k, step, K, A, gram, cells, Gz)
         for k in range(K):
-            counts[k] += int(z[k]) - Z[n, k]
+            counts[k] += int(z[k]) - int(Z[n, k])
             Z[n, k] = 1 if z[k] != 0.0 else 0
 
         # --- own columns: the present ones against draws from the prior

@@ -88,7 +88,7 @@ def _update_rows(
         # --- free bits, own columns in the variance
         n_own = 0
         for k in own:
-            n_own += Z[n, k]
+            n_own += int(Z[n, k])
         half_precision = 0.5 / (noise_var + n_own * feature_var)
         for k in range(n_free):
             step = 1.0 - 2.0 * z[k]
