@@ -19,13 +19,14 @@ def _pool(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(n_cores(), thread_name_prefix=f"thali-{process}")
 
 
-def in_spans(work: Callable[[slice], Any], length: int, block: int, n_threads: int | None) -> list[Any]:
+def in_spans(work: Callable[[slice], Any], length: int, block: int, least: int, n_threads: int | None) -> list[Any]:
     """work(slice) for slices that make up range(length), in order, each on a thread of its own.
 
-    Slices begin at multiples of `block`. n_threads: how many of them at most, None for one per core.
+    Slices begin at multiples of `block` and have about `least` entries or more. n_threads: how many of them at most,
+    None for one per core.
     """
     n_blocks = -(-length // block)
-    n_spans = max(min(n_blocks, n_cores() if n_threads is None else n_threads), 1)
+    n_spans = max(min(length // least, n_cores() if n_threads is None else n_threads), 1)
     edges = [min(block * (n_blocks * i // n_spans), length) for i in range(n_spans + 1)]
     spans = [slice(start, stop) for start, stop in itertools.pairwise(edges)]
     if n_spans == 1:

@@ -106,6 +106,13 @@ def test_it_gives_up_when_there_is_no_end_to_new_columns():
     assert not len(born)
 
 
+def test_flips_are_decided_as_by_their_twin(rng):
+    delta, u = rng.uniform(-45.0, 45.0, size=20_000), rng.random(20_000)
+    u[::2] = 1 / (1 + np.exp(-delta[::2])) * (1 + rng.choice([-1e-9, 1e-9], size=10_000))  # close calls
+    for d, v in zip(delta, np.minimum(u, 1 - 1e-16), strict=True):
+        assert plain(kernel.flips)(d, v) == twin.flips(d, v)
+
+
 def test_owners_are_counted(rng):
     Z, half = (rng.random((20, 4)) < 0.3).astype(np.uint8), rng.random(20) < 0.5
     mine, theirs = np.zeros((2, 4), np.int64), np.zeros((2, 4), np.int64)

@@ -10,6 +10,10 @@ def count_owners(Z, half, counts):
     counts += [Z[~half].sum(axis=0, dtype=int), Z[half].sum(axis=0, dtype=int)]
 
 
+def flips(delta, u):
+    return u < 1 / (1 + np.exp(-delta))
+
+
 def update_rows(
     X, offset, scale, missing_start, missing_dim, filled, Z, rows, columns, n_free, own, features, gram, odds,
     new_rate, noise_var, feature_var, key, most, n_new,
@@ -32,7 +36,7 @@ def update_rows(
                 score.append(-0.5 / var * np.sum((x - row @ A)[seen] ** 2) + bit * odds[k])
             bit = 1 - Z[n, columns[k]]
             delta = score[bit] - score[1 - bit]
-            if delta >= -40 and uniform(stream) * (1 + np.exp(-delta)) < 1:
+            if delta > -40 and flips(delta, uniform(stream)):
                 Z[n, columns[k]] = bit
         e = np.where(seen, x - Z[n, columns] @ A, 0.0)
         count = 0

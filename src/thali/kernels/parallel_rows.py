@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from thali.kernels._jit import jit
+from thali.kernels._jit import inlined, jit
 from thali.kernels.row_draws import draw_new
 from thali.kernels.streams import normal, start_stream, uniform
 
@@ -22,6 +22,27 @@ def _count_owners(Z, half, counts):
         side = 1 if half[n] else 0
         for k in range(Z.shape[1]):
             counts[side, k] += Z[n, k]
+
+
+def _flips(delta, u):
+    """Whether u < 1 / (1 + exp(-delta)), for u in [0, 1).
+
+    exp is needed only where (1 - delta/16)^16 <= exp(-delta) <= (1 + delta/16)^-16 leave it open.
+    """
+    a = max(1.0 - 0.0625 * delta, 0.0)
+    c = max(1.0 + 0.0625 * delta, 0.0)
+    a *= a
+    c *= c
+    a *= a
+    c *= c
+    a *= a
+    c *= c
+    a *= a
+    c *= c
+    # eq: own.bit-bound
+    if u * (1.0 + a) >= 1.0:
+        return False
+    return u * (1.0 + c) < c or u * (1.0 + math.exp(-delta)) < 1.0
 
 
 def _update_rows(
@@ -94,15 +115,7 @@ def _update_rows(
             step = 1.0 - 2.0 * z[k]
             # eq: own.weighted-bit
             delta = step * odds[k] + half_precision * (2.0 * step * g[k] - square[k])
-            if delta < -40.0:
-                continue
-            u = uniform(stream)
-            a = max(1.0 - 0.0625 * delta, 0.0)  # exp(-delta) >= a^16: most bits stay without a transcendental function
-            a *= a
-            a *= a
-            a *= a
-            a *= a
-            if u * (1.0 + a) < 1.0 and u * (1.0 + math.exp(-delta)) < 1.0:
+            if delta > -40.0 and flips(delta, uniform(stream)):
                 z[k] += step
                 Z[n, columns[k]] = 1 - Z[n, columns[k]]
                 for j in range(J):
@@ -162,5 +175,6 @@ def _update_rows(
     return born[:n_born]
 
 
+flips = inlined(_flips)
 count_owners = jit(_count_owners)
 update_rows = jit(_update_rows)

@@ -6,6 +6,7 @@ free; columns whose owners, two or more, all lie in this half stay as they are; 
 anew. What a column is cannot change meanwhile, so that every row of the half is drawn from its conditional.
 """
 
+import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +18,8 @@ from thali.threads import in_spans
 
 Array = np.ndarray
 
+_LEAST_ROWS = 8 * BLOCK  # for a thread: with fewer it takes longer to wake it than to draw them
+_CHUNK = 1024  # rows whose statistics are one product: sums have the same bits on any number of threads
 _MOST_BORN = 2_000  # columns of single rows; where there are more, `room_for` says what is wrong
 
 
@@ -35,7 +38,7 @@ def column_roles(outside: Array, inside: Array) -> Roles:
 
 
 class ParallelGaussian:
-    """ParallelRows of a model with `units`, `offset`, `feature_var`, `room_for`, `_drawn_features` and `_rows`."""
+    """ParallelRows of a model with `units`, `offset`, `feature_var`, `room_for` and `_drawn_features`."""
 
     if TYPE_CHECKING:
         units: Any
@@ -43,7 +46,6 @@ class ParallelGaussian:
         feature_var: Any
         room_for: Any
         _drawn_features: Any
-        _rows: Any
 
     def parallel_sweep(
         self,
@@ -60,7 +62,7 @@ class ParallelGaussian:
             counts, none = np.diag(local.gram), np.zeros(0, np.int64)
             roles, rows = Roles(np.arange(len(counts)), none, none), np.arange(data.n_rows)
             self._update(rng, key, data, filled, Z, A, rows, roles, draw_weights(counts), new_rate, n_threads)
-            return self._rows(data, Z, filled)
+            return _statistics(data, Z, filled, n_threads)
         first = rng.random(data.n_rows) < 0.5
         for half in (first, ~first):
             owners = np.zeros((2, Z.shape[1]), np.int64)
@@ -72,7 +74,7 @@ class ParallelGaussian:
             if len(born) or len(kept) < len(A):
                 A, Z = np.vstack([A[kept], born]), np.pad(Z[:, kept], ((0, 0), (0, len(born))))
                 Z[np.repeat(rows, n_new), len(kept) + np.arange(len(born))] = 1
-        return self._rows(data, Z, filled)
+        return _statistics(data, Z, filled, n_threads)
 
     def _update(
         self,
@@ -106,6 +108,28 @@ class ParallelGaussian:
                 roles.own, features, gram, odds, new_rate, noise, float(self.feature_var), key, _MOST_BORN, n_new[span],
             )  # fmt: skip
 
-        born = in_spans(work, len(rows), BLOCK, n_threads)
+        born = in_spans(work, len(rows), BLOCK, _LEAST_ROWS, n_threads)
         self.room_for(len(columns) + int(n_new.sum()), data, new_rate)
         return n_new, np.vstack(born)
+
+
+def _statistics(data: GaussianData, Z: Array, filled: Array, n_threads: int | None) -> GaussianRows:
+    """Row variables with z'z and z'X, summed over chunks of rows."""
+
+    def work(chunks: slice) -> list[tuple[Array, Array]]:
+        return [_chunk_sums(data, Z, filled, _CHUNK * i) for i in range(chunks.start, chunks.stop)]
+
+    parts = in_spans(work, -(-data.n_rows // _CHUNK), 1, 1, n_threads)
+    grams, crosses = zip(*itertools.chain.from_iterable(parts), strict=True)
+    return GaussianRows(Z, np.sum(grams, axis=0), np.sum(crosses, axis=0), filled)
+
+
+def _chunk_sums(data: GaussianData, Z: Array, filled: Array, start: int) -> tuple[Array, Array]:
+    """(z'z, z'X) of the rows from `start` to the end of the chunk."""
+    stop = min(start + _CHUNK, data.n_rows)
+    z, X = Z[start:stop].astype(float), data.X[start:stop]
+    if data.any_missing:
+        cells = slice(*data.missing_start[[start, stop]])
+        X = X.copy()
+        X[data.missing[0][cells] - start, data.missing[1][cells]] = filled[cells]
+    return z.T @ z, z.T @ X
