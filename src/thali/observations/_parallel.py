@@ -33,6 +33,7 @@ class Roles(NamedTuple):
 
 def column_roles(outside: Array, inside: Array) -> Roles:
     """From the numbers of owners in the other half and in this one."""
+    # eq: own.column-roles
     alone = outside == 0
     return Roles(*map(np.flatnonzero, (~alone, alone & (inside > 1), alone & (inside == 1))))
 
