@@ -71,7 +71,7 @@ def test_update_equals_its_twin(seed, kind, n_rows, K, n_dims, missing, new_rate
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("delta = step * odds[k] +", "delta = odds[k] +"),
+        ("delta[k] = step * odds[k] +", "delta[k] = odds[k] +"),
         ("g[j] -= step * gram[k, j]", "g[j] += step * gram[k, j]"),
         ("s -= z[k] * (b[k] + g[k])", "s -= z[k] * b[k]"),
         ("start_stream(key, n, stream)", "start_stream(key, 0, stream)"),

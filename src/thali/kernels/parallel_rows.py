@@ -63,10 +63,13 @@ def _update_rows(
     ridge = noise_var / feature_var
     unit = 1.0 / scale
     x = np.zeros((BLOCK, n_dims))
+    bits = np.zeros((BLOCK, J))
     products = np.zeros((BLOCK, J))
-    z = np.zeros(J)
+    forms = np.zeros((BLOCK, J))
     g = np.zeros(J)
     square = np.zeros(J)
+    delta = np.zeros(n_free)
+    diagonal = np.diag(gram).copy()
     e = np.zeros(n_dims)
     is_seen = np.ones(n_dims, np.bool_)
     stream = np.zeros(1, np.uint64)
@@ -81,23 +84,20 @@ def _update_rows(
                     x[j - i, d] = (X[n, d] - offset[d]) * unit[d]
                 for d in missing_dim[missing_start[n] : missing_start[n + 1]]:
                     x[j - i, d] = 0.0
+                for k in range(J):
+                    bits[j - i, k] = Z[n, columns[k]]
             if J > 0:
                 np.dot(x, features, products)
+                np.dot(bits, gram, forms)
         n = rows[i]
-        x_n = x[i % BLOCK]
-        b = products[i % BLOCK]
+        x_n, z, b, Gz = x[i % BLOCK], bits[i % BLOCK], products[i % BLOCK], forms[i % BLOCK]
         cells = missing_dim[missing_start[n] : missing_start[n + 1]]
         start_stream(key, n, stream)
 
         # --- the row's forms over its observed cells: g = A (x - z A)', square = |A_k|^2
         for k in range(J):
-            z[k] = Z[n, columns[k]]
-            g[k] = b[k]
-            square[k] = gram[k, k]
-        for k in range(J):
-            if z[k] != 0.0:
-                for j in range(J):
-                    g[j] -= gram[k, j]
+            g[k] = b[k] - Gz[k]
+            square[k] = diagonal[k]
         for d in cells:
             total = 0.0
             for k in range(J):
@@ -111,19 +111,26 @@ def _update_rows(
         for k in own:
             n_own += int(Z[n, k])
         half_precision = 0.5 / (noise_var + n_own * feature_var)
-        for k in range(n_free):
-            step = 1.0 - 2.0 * z[k]
-            # eq: own.weighted-bit
-            delta = step * odds[k] + half_precision * (2.0 * step * g[k] - square[k])
-            if delta > -40.0 and flips(delta, uniform(stream)):
-                z[k] += step
-                Z[n, columns[k]] = 1 - Z[n, columns[k]]
-                for j in range(J):
-                    g[j] -= step * gram[k, j]
-                for d in cells:
-                    t = step * features[d, k]
+        next_bit = 0
+        while next_bit < n_free:  # once, and again after each flip
+            for k in range(next_bit, n_free):
+                step = 1.0 - 2.0 * z[k]
+                # eq: own.weighted-bit
+                delta[k] = step * odds[k] + half_precision * (2.0 * step * g[k] - square[k])
+            while next_bit < n_free:
+                k = next_bit
+                next_bit += 1
+                if delta[k] > -40.0 and flips(delta[k], uniform(stream)):
+                    step = 1.0 - 2.0 * z[k]
+                    z[k] += step
+                    Z[n, columns[k]] = 1 - Z[n, columns[k]]
                     for j in range(J):
-                        g[j] += t * features[d, j]
+                        g[j] -= step * gram[k, j]
+                    for d in cells:
+                        t = step * features[d, k]
+                        for j in range(J):
+                            g[j] += t * features[d, j]
+                    break
 
         # --- own columns: their number, then their values given the residual
         count = 0

@@ -73,7 +73,7 @@ class ParallelGaussian:
             n_new, born = self._update(rng, key, data, filled, Z, A, rows, roles, weights, new_rate, n_threads)
             kept = np.sort(np.concatenate(roles[:2]))
             if len(born) or len(kept) < len(A):
-                A, Z = np.vstack([A[kept], born]), np.pad(Z[:, kept], ((0, 0), (0, len(born))))
+                A, Z = np.vstack([A[kept], born]), np.hstack([Z[:, kept], np.zeros((len(Z), len(born)), np.uint8)])
                 Z[np.repeat(rows, n_new), len(kept) + np.arange(len(born))] = 1
         return _statistics(data, Z, filled, n_threads)
 
