@@ -19,7 +19,7 @@ PRIORS = {
     "finite": BetaBernoulli(mass=1.2, n_features=3),
 }
 OBSERVATION = LinearGaussian(noise_var=0.25, feature_var=1.0)
-SLOW = [pytest.param(p, n, 100_000, marks=pytest.mark.slow) for p in PRIORS for n in (2, 8)]
+SLOW = [pytest.param(p, n, 30_000, marks=pytest.mark.slow) for p in PRIORS for n in (2, 8)]
 
 
 def importance(prior, n_candidates):

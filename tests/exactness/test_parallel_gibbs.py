@@ -20,7 +20,7 @@ PRIORS = {
     "finite": BetaBernoulli(mass=1.2, n_features=3),
 }
 OBSERVATION = LinearGaussian(noise_var=0.25, feature_var=1.0)
-SLOW = [pytest.param(prior, missing, 100_000, marks=pytest.mark.slow) for prior in PRIORS for missing in (False, True)]
+SLOW = [pytest.param(prior, missing, 30_000, marks=pytest.mark.slow) for prior in PRIORS for missing in (False, True)]
 
 
 def parallel(prior):
