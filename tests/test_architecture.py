@@ -41,7 +41,7 @@ LAYERS = (
     ("parts", {"priors", "observations"}),
     ("vocabulary", {"protocols", "spec", "stats", "distributions", "matching", "metrics", "io", "files", "ragged"}),
     ("kernels", {"kernels"}),
-    ("ground", {"errors", "rng", "binary", "slice_sampling", "series"}),
+    ("ground", {"errors", "rng", "binary", "slice_sampling", "series", "threads"}),
 )
 
 # Inside one layer only these imports are allowed (importer, imported).

@@ -52,11 +52,17 @@ class Predictive(Prior, Protocol):
 
 
 @runtime_checkable
-class Sticks(Prior, Protocol):
-    """Weights (probabilities of having a feature) drawn beside Z: what a slice sampler needs. Concrete priors only."""
+class Weights(Prior, Protocol):
+    """Weights (probabilities of having a feature) drawn beside Z: given them, rows are independent."""
 
     def draw_weights(self, rng: Generator, counts: Array, n_rows: int) -> Array:
-        """Weights of features in use, given how many of the n_rows rows have each."""
+        """Weights of features, given how many of the n_rows rows have each; of those in use if there are infinitely
+        many. Concrete priors only."""
+
+
+@runtime_checkable
+class Sticks(Weights, Protocol):
+    """Weights of features that no row has, too: what a slice sampler needs. Concrete priors only."""
 
     def draw_unused(self, rng: Generator, level: float, n_rows: int) -> Array:
         """Weights above `level` of the features that none of the n_rows rows has, in decreasing order."""
@@ -247,6 +253,36 @@ class ConditionalRows(FeatureRows, Protocol):
         """As `conditional_sweep`, given the weights of the columns in use and of further ones that no row has yet.
 
         It keeps the law of a slice below the smallest weight in use; columns that no row has in the end are dropped.
+        """
+
+
+@runtime_checkable
+class ImportanceRows(ConditionalRows, Protocol):
+    """New features drawn with all others, not integrated out."""
+
+    def importance_sweep(
+        self, rng: Generator, data: Any, local: Any, log_odds: Array, new_rate: float, n_candidates: int
+    ) -> Any:
+        """As `conditional_sweep`, but the features that a row alone has are picked by their likelihood among
+        `n_candidates` sets: the present one and draws from the prior."""
+
+
+@runtime_checkable
+class ParallelRows(ConditionalRows, Protocol):
+    """Weights drawn beside the features, so that rows can be drawn side by side."""
+
+    def parallel_sweep(
+        self,
+        rng: Generator,
+        data: Any,
+        local: Any,
+        draw_weights: Callable[[Array], Array],
+        new_rate: float,
+        n_threads: int | None = None,
+    ) -> Any:
+        """As `conditional_sweep`, given the weights of columns, which `draw_weights` makes from their counts.
+
+        On at most `n_threads` threads, None for one per core; the bits do not depend on it.
         """
 
 
