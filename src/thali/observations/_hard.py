@@ -1,0 +1,154 @@
+"""Bits and features as numbers, fitted by least squares: the linear-Gaussian model in the limit of no noise."""
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from thali.distributions import NormalOffset
+from thali.kernels.hard_rows import hard_sweep
+from thali.observations._least_squares import HardData, Statistics
+from thali.spec import is_distribution
+
+Array = np.ndarray
+
+_ROUNDS = 8  # of a shared feature: who has it, what it is
+_LEAST = 1e-9  # noise variance in units of the dim's variance, where nothing is left unexplained
+
+
+class HardGaussian:
+    """HardRows of a linear-Gaussian model.
+
+    A learned offset is the mean of each dim. Where each dim has its own noise, errors are in units of its fixed noise
+    variance, or of the variance of the dim if the noise is learned.
+    """
+
+    if TYPE_CHECKING:
+        noise_var: Any
+        feature_var: Any
+        offset: Any
+        scale: Any
+        per_dim: Any
+        floor: Any
+        replace: Any
+
+    def hard_data(self, X: Array) -> HardData:
+        n_dims = X.shape[1]
+        offset = self.offset.centre if isinstance(self.offset, NormalOffset) else self.offset
+        offset = np.zeros(n_dims) if offset is None else np.broadcast_to(offset, n_dims).astype(float)
+        unit = np.ones(n_dims)
+        if self.per_dim:
+            unit = np.sqrt(self.scale if is_distribution(self.noise_var) else self.noise_var)
+        return HardData.of(X, offset, unit)
+
+    def hard_matrix(self, data: HardData) -> tuple[Array, bool]:
+        matrix = data.X if data.seen is None else np.where(data.seen > 0, data.X, np.nan)
+        return matrix, isinstance(self.offset, NormalOffset)
+
+    @property
+    def hard_noise(self) -> float | None:
+        if is_distribution(self.noise_var):
+            return None
+        return 1.0 if self.per_dim else float(self.noise_var)
+
+    def hard_features(self, data: HardData, Z: Array) -> Array:
+        return Statistics(data, Z).features()
+
+    def hard_error(self, data: HardData, Z: Array, features: Array) -> float:
+        left = data.residual(Z, features)
+        return float(np.einsum("nd,nd->", left, left))
+
+    def hard_sweep(
+        self, data: HardData, Z: Array, features: Array, penalty: float, limit: int, order: Array
+    ) -> tuple[Array, Array, int]:
+        row, total, K = 0, 0, Z.shape[1]
+        room = K if penalty == np.inf else min(limit, K + 8)
+        while True:
+            wide, A, products, gram = _with_room(data.X, Z, features, room)
+            K, row, changes = hard_sweep(
+                data.X, data.square, products, data.missing_start, data.missing_dim,
+                order, row, wide, K, A, gram, penalty, limit,
+            )  # fmt: skip
+            Z, features, total = np.ascontiguousarray(wide[:, :K]), A[:K].copy(), total + changes
+            if row == len(order):
+                return Z, features, total
+            room = min(limit, 2 * K)
+
+    def hard_refit_sweep(
+        self, data: HardData, Z: Array, features: Array, penalty: float, limit: int, order: Array
+    ) -> tuple[Array, Array, int]:
+        Z, K, total = Z.copy(), Z.shape[1], 0
+        _, A, products, gram = _with_room(data.X, Z, features, K)
+        statistics = Statistics(data, Z)
+        for i, n in enumerate(order):
+            old = Z[n].astype(float)
+            *_, changes = hard_sweep(
+                data.X, data.square, products, data.missing_start, data.missing_dim,
+                order[: i + 1], i, Z, K, A, gram, np.inf, limit,
+            )  # fmt: skip
+            z, total = Z[n].astype(float), total + changes
+            if changes:
+                statistics.change_row(n, old, z)
+            if limit > K and statistics.gain_of_own(n, z) > penalty:
+                alone = np.zeros((len(Z), 1), dtype=np.uint8)
+                alone[n] = 1
+                Z, K, total = np.hstack([Z, alone]), K + 1, total + 1
+                statistics = Statistics(data, Z)
+                _, A, products, gram = _with_room(data.X, Z, statistics.features(), K)
+        return Z, A, total
+
+    def hard_worth(self, data: HardData, Z: Array) -> Array:
+        return Statistics(data, Z).worth()
+
+    def hard_column(self, rng: np.random.Generator, data: HardData, Z: Array, features: Array) -> tuple[Array, float]:
+        left = data.residual(Z, features)
+        size = np.einsum("nd,nd->n", left, left)
+        column, gain = np.zeros(len(Z), dtype=np.uint8), 0.0
+        if not size.any():
+            return column, gain
+        direction = left[rng.choice(len(Z), p=size / size.sum())]
+        for _ in range(_ROUNDS):
+            along = left @ direction
+            by_size = np.argsort(-along, kind="stable")
+            # eq: own.shared-feature
+            reach = np.cumsum(along[by_size]) / np.sqrt(np.arange(1, len(Z) + 1))
+            who = by_size[: int(np.argmax(reach)) + 1]
+            total = left[who].sum(axis=0)
+            n_seen = len(who) if data.seen is None else np.maximum(data.seen[who].sum(axis=0), 1.0)
+            found = float(np.sum(total**2 / n_seen))
+            if found <= gain * (1.0 + 1e-9):
+                break
+            gain, direction = found, total / n_seen
+            column = np.zeros(len(Z), dtype=np.uint8)
+            column[who] = 1
+        return column, gain
+
+    def hard_point(self, data: HardData, Z: Array, features: Array) -> tuple[Self, dict[str, Array]]:
+        n_dims = data.X.shape[1]
+        left = data.residual(Z, features) * data.unit
+        n_seen = np.full(n_dims, len(Z)) if data.seen is None else data.seen.sum(axis=0)
+        features = features * data.unit
+        changes: dict[str, Any] = {}
+        if isinstance(self.offset, NormalOffset):
+            changes["offset"] = data.offset
+        if is_distribution(self.noise_var):
+            var = np.einsum("nd,nd->d", left, left)
+            least = np.maximum(_LEAST * np.asarray(self.scale), self.floor(n_dims))
+            if self.per_dim:
+                changes["noise_var"] = np.maximum(var / n_seen, least)
+            else:
+                changes["noise_var"] = float(max(var.sum() / n_seen.sum(), least.mean()))
+        if is_distribution(self.feature_var):
+            unit = changes.get("noise_var", self.noise_var) if self.per_dim else 1.0
+            size = float(np.mean(features**2 / unit)) if len(features) else self.feature_var.centre
+            changes["feature_var"] = max(size, 1e-9 * self.feature_var.centre)
+        K = len(features)
+        codebook = {"features": features, "gram_inv": np.zeros((K, K)), "counts": Z.sum(axis=0, dtype=np.int64)}
+        return self.replace(**changes), codebook
+
+
+def _with_room(X: Array, Z: Array, features: Array, room: int) -> tuple[Array, Array, Array, Array]:
+    """Z, A, X A' and A A' with `room` columns, the unused ones zero."""
+    K = Z.shape[1]
+    wide, A = np.zeros((len(Z), room), dtype=np.uint8), np.zeros((room, X.shape[1]))
+    wide[:, :K], A[:K] = Z, features
+    return wide, A, X @ A.T, A @ A.T
