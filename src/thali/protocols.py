@@ -253,10 +253,12 @@ class ColumnMoves(CollapsedRows, Protocol):
 class HardRows(CollapsedRows, Protocol):
     """Bits and features as numbers: the limit of no noise, in which a fit is |X - Z A|^2 over the observed cells.
 
-    `data` is the form of checked data that `hard_data` makes; it is never changed. At most `limit` features.
+    `data` is the form of checked data that `hard_data` makes; it is never changed. `features` may have rows besides
+    those of Z, such as an offset. There are at most `limit` features.
     """
 
-    hard_noise: float | None  # the noise variance in the units of that error, if it is fixed
+    def hard_noise(self, data: Any) -> tuple[float | None, float]:
+        """(noise variance in the units of the error, if it is fixed; what it should be at least, if it is not)."""
 
     def hard_data(self, X: Array) -> Any:
         """The working form of checked data, for an adapted model."""
@@ -265,22 +267,22 @@ class HardRows(CollapsedRows, Protocol):
         """(X in the units of the error, NaN where missing; whether the offset is learned): what starts look at."""
 
     def hard_features(self, data: Any, Z: Array) -> Array:
-        """The features with the least error given Z, (n_features, n_dims)."""
+        """The features with the least error given Z."""
 
     def hard_error(self, data: Any, Z: Array, features: Array) -> float:
         """|X - Z A|^2."""
 
     def hard_sweep(
         self, data: Any, Z: Array, features: Array, penalty: float, limit: int, order: Array
-    ) -> tuple[Array, Array, int]:
-        """(Z, features, number of changes): the best value of each bit, given the rest, row by row in this order.
+    ) -> tuple[Array, int]:
+        """(Z, number of changes): the best value of each bit, given the rest, row by row in this order.
 
         What a row has left becomes a feature of its own if it is more than the penalty (which may be infinite).
         """
 
     def hard_refit_sweep(
         self, data: Any, Z: Array, features: Array, penalty: float, limit: int, order: Array
-    ) -> tuple[Array, Array, int]:
+    ) -> tuple[Array, int]:
         """As `hard_sweep`; a row gets a feature of its own if, all features fitted anew, it is worth the penalty."""
 
     def hard_column(self, rng: Generator, data: Any, Z: Array, features: Array) -> tuple[Array, float]:

@@ -23,9 +23,8 @@ CANDIDATES = ("shared", "residual", "refit")
 
 _SUBSET = 0.404913  # max over t of phi(t)^2 / Q(t): what the best subset makes of N standard normal numbers, per N
 _MARGIN = 3.0  # standard deviations above its mean, which the best feature of pure noise exceeds in 1 % of data
-_LEAST_NOISE = 1e-6  # share of the mean square of X, in case there is no noise at all
 _MOST = 2_000  # features
-_TRIES, _LAST_TRIES = 4, 16  # shared features looked at after a pass; and after one that changed nothing
+_TRIES, _LAST_TRIES = 2, 16  # shared features looked at after a pass; and after one that changed nothing
 _PRIOR_DRAWS, _PRIOR_WARMUP = 400, 20
 
 _penalty = Domain("None or a positive number", lambda value: value is None or positive.contains(value))
@@ -60,7 +59,8 @@ class BPMeans(Spec):
 
     penalty: what a feature costs, in squared units of X (in units of the noise, where it differs from dim to dim). None
     takes the least one that white noise cannot pay, noise_var (sqrt(0.405 N) + sqrt(D) + 3)^2, with the noise variance
-    of the model or, if that is learned, of the bulk of the spectrum of X.
+    of the model or, if that is learned, of the bulk of the spectrum of X and at least 1 % of the variance (or the
+    noise floor of the model).
     candidates: where new features come from. "residual": a row that is left with more than the penalty; "refit": a row
     whose own feature, all others fitted anew, lowers the objective (slow where cells are missing); both as published,
     they find nothing once the penalty exceeds what one row can gain. "shared": the best of a few columns that any
@@ -89,10 +89,10 @@ class BPMeans(Spec):
         matrix = low_rank_completion(matrix)
         penalty = self.penalty
         if penalty is None:
-            noise = observation.hard_noise
+            noise, least = observation.hard_noise(hard)
             if noise is None:  # cells that were filled have none
-                noise = noise_level(matrix) / float(np.mean(~np.isnan(X)))
-            penalty = noise_penalty(matrix, noise)
+                noise = max(noise_level(matrix) / float(np.mean(~np.isnan(X))), least)
+            penalty = noise_penalty(len(X), X.shape[1], noise)
         limit = getattr(model.prior, "n_features", None) or _MOST
         return BPData(X, hard, matrix, has_offset, float(penalty), limit)
 
@@ -115,7 +115,7 @@ class BPMeans(Spec):
         order = rng.permutation(len(state.z))
         sweep = observation.hard_refit_sweep if self.candidates == "refit" else observation.hard_sweep
         own = math.inf if self.candidates == "shared" else data.penalty
-        Z, _, changes = sweep(hard, state.z, state.features, own, data.limit, order)
+        Z, changes = sweep(hard, state.z, state.features, own, data.limit, order)
         Z = non_empty(Z)
         while Z.shape[1]:
             worth = observation.hard_worth(hard, Z)
@@ -155,13 +155,11 @@ class BPMeans(Spec):
         return {"penalty": data.penalty}
 
 
-def noise_penalty(X: Array, noise_var: float) -> float:
-    """The largest |z'E|^2 / |z|^2 over binary z that noise E of this variance and the size of X can well have."""
-    n_rows, n_dims = X.shape
-    square = float(np.mean(X**2)) or 1.0
+def noise_penalty(n_rows: int, n_dims: int, noise_var: float) -> float:
+    """The largest |z'E|^2 / |z|^2 over binary z that white noise E can well have."""
     reach = math.sqrt(_SUBSET * n_rows) + math.sqrt(n_dims) + _MARGIN
     # eq: own.noise-penalty
-    return max(noise_var, _LEAST_NOISE * square) * reach**2
+    return noise_var * reach**2
 
 
 def _posterior_mean(rng: np.random.Generator, prior: Any, Z: Array) -> Any:

@@ -12,14 +12,14 @@ from thali.spec import is_distribution
 Array = np.ndarray
 
 _ROUNDS = 8  # of a shared feature: who has it, what it is
-_LEAST = 1e-9  # noise variance in units of the dim's variance, where nothing is left unexplained
+_LEAST = 0.01  # share of a dim's variance that counts as noise, however well it could be explained
 
 
 class HardGaussian:
     """HardRows of a linear-Gaussian model.
 
-    A learned offset is the mean of each dim. Where each dim has its own noise, errors are in units of its fixed noise
-    variance, or of the variance of the dim if the noise is learned.
+    A learned offset is fitted with the features, as one that every row has and that costs nothing. Where each dim has
+    its own noise, errors are in units of its fixed noise variance, or of the variance of the dim if that is learned.
     """
 
     if TYPE_CHECKING:
@@ -33,22 +33,23 @@ class HardGaussian:
 
     def hard_data(self, X: Array) -> HardData:
         n_dims = X.shape[1]
-        offset = self.offset.centre if isinstance(self.offset, NormalOffset) else self.offset
+        has_offset = isinstance(self.offset, NormalOffset)
+        offset = self.offset.centre if has_offset else self.offset
         offset = np.zeros(n_dims) if offset is None else np.broadcast_to(offset, n_dims).astype(float)
         unit = np.ones(n_dims)
         if self.per_dim:
             unit = np.sqrt(self.scale if is_distribution(self.noise_var) else self.noise_var)
-        return HardData.of(X, offset, unit)
+        return HardData.of(X, offset, unit, has_offset)
 
     def hard_matrix(self, data: HardData) -> tuple[Array, bool]:
         matrix = data.X if data.seen is None else np.where(data.seen > 0, data.X, np.nan)
-        return matrix, isinstance(self.offset, NormalOffset)
+        return matrix, data.has_offset
 
-    @property
-    def hard_noise(self) -> float | None:
-        if is_distribution(self.noise_var):
-            return None
-        return 1.0 if self.per_dim else float(self.noise_var)
+    def hard_noise(self, data: HardData) -> tuple[float | None, float]:
+        if not is_distribution(self.noise_var):
+            return (1.0 if self.per_dim else float(self.noise_var)), 0.0
+        least = np.maximum(_LEAST * np.asarray(self.scale), self.floor(len(data.unit)))
+        return None, float(np.mean(least / data.unit**2))
 
     def hard_features(self, data: HardData, Z: Array) -> Array:
         return Statistics(data, Z).features()
@@ -59,33 +60,37 @@ class HardGaussian:
 
     def hard_sweep(
         self, data: HardData, Z: Array, features: Array, penalty: float, limit: int, order: Array
-    ) -> tuple[Array, Array, int]:
+    ) -> tuple[Array, int]:
         row, total, K = 0, 0, Z.shape[1]
+        features, X = data.split(features)
+        square = np.einsum("nd,nd->n", X, X)
         room = K if penalty == np.inf else min(limit, K + 8)
         while True:
-            wide, A, products, gram = _with_room(data.X, Z, features, room)
+            wide, A, products, gram = _with_room(X, Z, features, room)
             K, row, changes = hard_sweep(
-                data.X, data.square, products, data.missing_start, data.missing_dim,
+                X, square, products, data.missing_start, data.missing_dim,
                 order, row, wide, K, A, gram, penalty, limit,
             )  # fmt: skip
-            Z, features, total = np.ascontiguousarray(wide[:, :K]), A[:K].copy(), total + changes
+            Z, features, total = np.ascontiguousarray(wide[:, :K]), A[:K], total + changes
             if row == len(order):
-                return Z, features, total
+                return Z, total
             room = min(limit, 2 * K)
 
     def hard_refit_sweep(
         self, data: HardData, Z: Array, features: Array, penalty: float, limit: int, order: Array
-    ) -> tuple[Array, Array, int]:
+    ) -> tuple[Array, int]:
         Z, K, total = Z.copy(), Z.shape[1], 0
-        _, A, products, gram = _with_room(data.X, Z, features, K)
+        features, X = data.split(features)
+        square = np.einsum("nd,nd->n", X, X)
+        _, A, products, gram = _with_room(X, Z, features, K)
         statistics = Statistics(data, Z)
         for i, n in enumerate(order):
-            old = Z[n].astype(float)
+            old = data.dense(Z[n : n + 1])[0]
             *_, changes = hard_sweep(
-                data.X, data.square, products, data.missing_start, data.missing_dim,
+                X, square, products, data.missing_start, data.missing_dim,
                 order[: i + 1], i, Z, K, A, gram, np.inf, limit,
             )  # fmt: skip
-            z, total = Z[n].astype(float), total + changes
+            z, total = data.dense(Z[n : n + 1])[0], total + changes
             if changes:
                 statistics.change_row(n, old, z)
             if limit > K and statistics.gain_of_own(n, z) > penalty:
@@ -93,11 +98,13 @@ class HardGaussian:
                 alone[n] = 1
                 Z, K, total = np.hstack([Z, alone]), K + 1, total + 1
                 statistics = Statistics(data, Z)
-                _, A, products, gram = _with_room(data.X, Z, statistics.features(), K)
-        return Z, A, total
+                features, X = data.split(statistics.features())
+                square = np.einsum("nd,nd->n", X, X)
+                _, A, products, gram = _with_room(X, Z, features, K)
+        return Z, total
 
     def hard_worth(self, data: HardData, Z: Array) -> Array:
-        return Statistics(data, Z).worth()
+        return Statistics(data, Z).worth()[: Z.shape[1]]
 
     def hard_column(self, rng: np.random.Generator, data: HardData, Z: Array, features: Array) -> tuple[Array, float]:
         left = data.residual(Z, features)
@@ -128,11 +135,12 @@ class HardGaussian:
         n_seen = np.full(n_dims, len(Z)) if data.seen is None else data.seen.sum(axis=0)
         features = features * data.unit
         changes: dict[str, Any] = {}
-        if isinstance(self.offset, NormalOffset):
-            changes["offset"] = data.offset
+        if data.has_offset:
+            changes["offset"] = data.offset + features[-1]
+            features = features[:-1]
         if is_distribution(self.noise_var):
             var = np.einsum("nd,nd->d", left, left)
-            least = np.maximum(_LEAST * np.asarray(self.scale), self.floor(n_dims))
+            least = np.maximum(1e-9 * np.asarray(self.scale), self.floor(n_dims))
             if self.per_dim:
                 changes["noise_var"] = np.maximum(var / n_seen, least)
             else:

@@ -17,19 +17,22 @@ class Pattern(NamedTuple):
 
 
 class HardData(NamedTuple):
-    """Data as the objective sees them: without the offset, each dim in its unit."""
+    """Data as the error sees them: without a fixed offset (or the mean, if it is learned), each dim in its unit.
+
+    A learned offset is a last feature that every row has: it is not in Z, but the last row of the features.
+    """
 
     X: Array  # zero where missing
     seen: Array | None  # 1.0 where observed; None if every cell is
-    square: Array  # squared norms of the rows
     missing_start: Array
     missing_dim: Array
     patterns: list[Pattern]
     unit: Array  # (n_dims,) by which the data were divided
     offset: Array  # (n_dims,) which was subtracted before
+    has_offset: bool  # whether there is a learned one besides
 
     @classmethod
-    def of(cls, X: Array, offset: Array, unit: Array) -> Self:
+    def of(cls, X: Array, offset: Array, unit: Array, has_offset: bool) -> Self:
         missing = np.isnan(X)
         clean = np.ascontiguousarray(np.where(missing, 0.0, (X - offset) / unit))
         start = np.concatenate([[0], np.cumsum(missing.sum(axis=1))]).astype(np.int64)
@@ -37,26 +40,41 @@ class HardData(NamedTuple):
         patterns = [Pattern(rows.astype(float), np.flatnonzero(kind.ravel() == g)) for g, rows in enumerate(kinds.T)]
         seen = (~missing).astype(float) if missing.any() else None
         dims = np.nonzero(missing)[1].astype(np.int64)
-        return cls(clean, seen, np.einsum("nd,nd->n", clean, clean), start, dims, patterns, unit, offset)
+        return cls(clean, seen, start, dims, patterns, unit, offset, has_offset)
+
+    def dense(self, Z: Array) -> Array:
+        """Z as the features need it: with a column for a learned offset."""
+        return np.hstack([Z, np.ones((len(Z), int(self.has_offset)))])
+
+    def split(self, features: Array) -> tuple[Array, Array]:
+        """(features of which Z knows, X without a learned offset)."""
+        if not self.has_offset:
+            return features, self.X
+        return features[:-1], self._where_seen(self.X - features[-1])
 
     def residual(self, Z: Array, features: Array) -> Array:
         """X - Z A, zero where missing."""
-        left = self.X - Z.astype(float) @ features
-        return left if self.seen is None else left * self.seen
+        return self._where_seen(self.X - self.dense(Z) @ features)
+
+    def _where_seen(self, values: Array) -> Array:
+        return values if self.seen is None else values * self.seen
 
 
 class Statistics:
-    """Z'Z of each pattern of missing cells, and Z'X: enough to fit the features and to judge a row or a column."""
+    """Z'Z of each pattern of missing cells, and Z'X: enough to fit the features and to judge a row or a column.
+
+    Z is here as `HardData.dense` gives it.
+    """
 
     def __init__(self, data: HardData, Z: Array) -> None:
         self.data = data
-        dense = Z.astype(float)
+        dense = data.dense(Z)
         self.cross = dense.T @ data.X
         self.grams = np.stack([(dense * p.rows[:, None]).T @ dense for p in data.patterns])
         self._inverses: Array | None = None
 
     def change_row(self, n: int, old: Array, new: Array) -> None:
-        """Row n of Z becomes `new`."""
+        """Row n becomes `new`."""
         change = np.outer(new, new) - np.outer(old, old)
         for gram, pattern in zip(self.grams, self.data.patterns, strict=True):
             gram += pattern.rows[n] * change
@@ -79,7 +97,7 @@ class Statistics:
         return result
 
     def gain_of_own(self, n: int, z: Array) -> float:
-        """By how much the least squared error falls when row n, whose bits are z, gets a feature of its own."""
+        """By how much the least squared error falls when row n, which is z, gets a feature of its own."""
         gain = 0.0
         for inverse, pattern in zip(self.inverses, self.data.patterns, strict=True):
             if pattern.rows[n]:
