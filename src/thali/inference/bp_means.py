@@ -21,10 +21,10 @@ Array = np.ndarray
 
 CANDIDATES = ("shared", "residual", "refit")
 
-_SUBSET = 0.404913  # max over t of phi(t)^2 / Q(t): what the best subset makes of N standard normal numbers, per N
-_MARGIN = 3.0  # standard deviations above its mean, which the best feature of pure noise exceeds in 1 % of data
+_MARGIN = 1.0  # standard deviations above a bound of the mean that is itself seldom reached
 _MOST = 2_000  # features
 _TRIES, _LAST_TRIES = 2, 16  # shared features looked at after a pass; and after one that changed nothing
+_TRIALS, _TRIAL_PASSES = 10, 8
 _PRIOR_DRAWS, _PRIOR_WARMUP = 400, 20
 
 _penalty = Domain("None or a positive number", lambda value: value is None or positive.contains(value))
@@ -58,26 +58,26 @@ class BPMeans(Spec):
     """One answer instead of a posterior, in a fraction of the time: bits and features of the lowest objective found.
 
     penalty: what a feature costs, in squared units of X (in units of the noise, where it differs from dim to dim). None
-    takes the least one that white noise cannot pay, noise_var (sqrt(0.405 N) + sqrt(D) + 3)^2, with the noise variance
-    of the model or, if that is learned, of the bulk of the spectrum of X and at least 1 % of the variance (or the
-    noise floor of the model).
+    takes what white noise cannot pay, noise_var (sqrt(2 N / pi) + sqrt(D) + 1)^2, with the noise variance of the model
+    or, if that is learned, of the bulk of the spectrum of X, at least its floor and 1 % of the variance.
     candidates: where new features come from. "residual": a row that is left with more than the penalty; "refit": a row
-    whose own feature, all others fitted anew, lowers the objective (slow where cells are missing); both as published,
-    they find nothing once the penalty exceeds what one row can gain. "shared": the best of a few columns that any
+    whose own feature, all others fitted anew, lowers the objective (slow where cells are missing). Both are published,
+    and find nothing where the penalty exceeds what one row can gain. "shared": the best of a few columns that any
     number of rows share.
     max_iter, tol: a restart ends after so many passes, or with one that lowers the objective by less than this share.
-    n_restarts: in turn from a spectral start, from the mean of X as published, from no features and from random bits.
+    n_restarts: in turn from a spectral start, from the mean of X (as published), both, no features, random bits.
 
     A pass chooses every bit given the features, drops features that are not worth the penalty, and fits the rest by
-    least squares; the objective never rises. The prior enters by its limit only: a finite one caps the number of
-    features, and what it has to learn is set to its posterior mean given Z, for predictions.
+    least squares; the objective never rises. With "shared", a pass that changes nothing is followed by a few trials in
+    which columns are dropped or recoded, kept if they lead lower. The prior enters by its limit only: a finite one caps
+    the number of features, and what it has to learn is set to its posterior mean given Z, for predictions.
     """
 
     penalty: float | None = setting(None, _penalty)
     candidates: str = setting("shared", one_of(*CANDIDATES))
     max_iter: int = setting(200, at_least(1))
     tol: float = setting(1e-8, not_negative)
-    n_restarts: int = setting(10, at_least(1))
+    n_restarts: int = setting(5, at_least(1))
 
     needs_prior = (Predictive,)
     needs_observation = (HardRows,)
@@ -97,20 +97,33 @@ class BPMeans(Spec):
         return BPData(X, hard, matrix, has_offset, float(penalty), limit)
 
     def init(self, rng: np.random.Generator, model: Model, data: BPData, restart: int) -> BPState:
-        n_rows = len(data.X)
-        kind = restart % 4
+        n_rows, kind = len(data.X), restart % 5
+        Z = np.ones((n_rows, 1), dtype=np.uint8)
         if kind == 0:
             Z = spectral_start(rng, data.matrix, has_offset=data.has_offset)
-        elif kind == 1:
-            Z = np.ones((n_rows, 1), dtype=np.uint8)
-        elif kind == 2:
-            Z = np.zeros((n_rows, 0), dtype=np.uint8)
-        else:
-            Z = (rng.random((n_rows, rng.integers(1, 6))) < 0.5).astype(np.uint8)
-        Z = non_empty(Z)[:, : data.limit]
-        return self._state(model, data, Z)
+        elif kind == 2:  # the mean of X may be a feature that every row has
+            Z = np.hstack([Z, spectral_start(rng, data.matrix, has_offset=True)])
+        elif kind == 3:
+            Z = Z[:, :0]
+        elif kind == 4:
+            Z = (rng.random((n_rows, rng.integers(1, 6))) < rng.random()).astype(np.uint8)
+        return self._state(model, data, non_empty(Z)[:, : data.limit])
 
     def step(self, rng: np.random.Generator, state: BPState, model: Model, data: BPData) -> tuple[BPState, bool]:
+        state, changed = self._pass(rng, state, model, data)
+        if changed or self.candidates != "shared" or state.n_features == 0:
+            return state, changed
+        for _ in range(_TRIALS):
+            trial, changed = self._state(model, data, _recoded(rng, state.z)), True
+            for _ in range(_TRIAL_PASSES):
+                if changed:
+                    trial, changed = self._pass(rng, trial, model, data)
+            if trial.objective < state.objective * (1.0 - 1e-9):
+                return trial, True
+        return state, False
+
+    def _pass(self, rng: np.random.Generator, state: BPState, model: Model, data: BPData) -> tuple[BPState, bool]:
+        """(the state after each bit was chosen once and the features were fitted anew, whether anything changed)."""
         observation, hard = model.observation, data.hard
         order = rng.permutation(len(state.z))
         sweep = observation.hard_refit_sweep if self.candidates == "refit" else observation.hard_sweep
@@ -156,10 +169,28 @@ class BPMeans(Spec):
 
 
 def noise_penalty(n_rows: int, n_dims: int, noise_var: float) -> float:
-    """The largest |z'E|^2 / |z|^2 over binary z that white noise E can well have."""
-    reach = math.sqrt(_SUBSET * n_rows) + math.sqrt(n_dims) + _MARGIN
+    """The most by which a feature can well lower the squared error of white noise E, beside a constant: the largest
+    |z'E|^2 / |z|^2 over centred binary columns z."""
+    reach = math.sqrt(2.0 * n_rows / math.pi) + math.sqrt(n_dims) + _MARGIN
     # eq: own.noise-penalty
     return noise_var * reach**2
+
+
+def _recoded(rng: np.random.Generator, Z: Array) -> Array:
+    """Z with one or two columns dropped, or with one recoded: its complement, or a combination with another one."""
+    Z, kind = Z.copy(), int(rng.integers(5))
+    first, *rest = (int(k) for k in rng.permutation(Z.shape[1])[:2])
+    if kind == 0 or (kind > 1 and not rest):
+        return np.ascontiguousarray(np.delete(Z, [first, *rest][: int(rng.integers(1, 3))], axis=1))
+    if kind == 1:
+        Z[:, first] ^= 1
+    elif kind == 2:
+        Z[:, first] ^= Z[:, rest[0]]
+    elif kind == 3:
+        Z[:, first] |= Z[:, rest[0]]
+    else:
+        Z[:, first] &= 1 - Z[:, rest[0]]
+    return non_empty(Z)
 
 
 def _posterior_mean(rng: np.random.Generator, prior: Any, Z: Array) -> Any:
