@@ -285,7 +285,7 @@ class HardRows(CollapsedRows, Protocol):
     ) -> tuple[Array, int]:
         """As `hard_sweep`; a row gets a feature of its own if, all features fitted anew, it is worth the penalty."""
 
-    def hard_column(self, rng: Generator, data: Any, Z: Array, features: Array) -> tuple[Array, float]:
+    def hard_column(self, rng: Generator, data: Any, Z: Array, features: Array, tries: int) -> tuple[Array, float]:
         """(a column that any number of rows share, by how much it lowers the error with the features as they are)."""
 
     def hard_worth(self, data: Any, Z: Array) -> Array:

@@ -23,7 +23,7 @@ CANDIDATES = ("shared", "residual", "refit")
 
 _MARGIN = 1.0  # standard deviations above a bound of the mean that is itself seldom reached
 _MOST = 2_000  # features
-_TRIES, _LAST_TRIES = 2, 16  # shared features looked at after a pass; and after one that changed nothing
+_TRIES, _LAST_TRIES = 2, 8  # shared features looked at after a pass; and after one that changed nothing
 _TRIALS, _TRIAL_PASSES = 10, 8
 _PRIOR_DRAWS, _PRIOR_WARMUP = 400, 20
 
@@ -138,10 +138,7 @@ class BPMeans(Spec):
             Z, changes = np.ascontiguousarray(np.delete(Z, least, axis=1)), changes + 1
         new = self._state(model, data, Z)
         if self.candidates == "shared" and Z.shape[1] < data.limit:
-            tries = [
-                observation.hard_column(rng, hard, Z, new.features) for _ in range(_TRIES if changes else _LAST_TRIES)
-            ]
-            column, gain = max(tries, key=lambda found: found[1])
+            column, gain = observation.hard_column(rng, hard, Z, new.features, _TRIES if changes else _LAST_TRIES)
             if gain > data.penalty:
                 new, changes = self._state(model, data, np.hstack([Z, column[:, None]])), changes + 1
         return new, changes > 0

@@ -106,28 +106,35 @@ class HardGaussian:
     def hard_worth(self, data: HardData, Z: Array) -> Array:
         return Statistics(data, Z).worth()[: Z.shape[1]]
 
-    def hard_column(self, rng: np.random.Generator, data: HardData, Z: Array, features: Array) -> tuple[Array, float]:
+    def hard_column(
+        self, rng: np.random.Generator, data: HardData, Z: Array, features: Array, tries: int
+    ) -> tuple[Array, float]:
         left = data.residual(Z, features)
         size = np.einsum("nd,nd->n", left, left)
-        column, gain = np.zeros(len(Z), dtype=np.uint8), 0.0
         if not size.any():
-            return column, gain
-        direction = left[rng.choice(len(Z), p=size / size.sum())]
+            return np.zeros(len(Z), dtype=np.uint8), 0.0
+        directions = left[rng.choice(len(Z), size=tries, p=size / size.sum())]
+        root = np.sqrt(np.arange(1, len(Z) + 1))[:, None]
+        each = np.arange(tries)
+        gains, columns = np.zeros(tries), np.zeros((len(Z), tries))
         for _ in range(_ROUNDS):
-            along = left @ direction
-            by_size = np.argsort(-along, kind="stable")
+            along = left @ directions.T
+            by_size = np.argsort(-along, axis=0)
             # eq: own.shared-feature
-            reach = np.cumsum(along[by_size]) / np.sqrt(np.arange(1, len(Z) + 1))
-            who = by_size[: int(np.argmax(reach)) + 1]
-            total = left[who].sum(axis=0)
-            n_seen = len(who) if data.seen is None else np.maximum(data.seen[who].sum(axis=0), 1.0)
-            found = float(np.sum(total**2 / n_seen))
-            if found <= gain * (1.0 + 1e-9):
+            reach = np.cumsum(np.take_along_axis(along, by_size, axis=0), axis=0) / root
+            lowest = along[by_size[np.argmax(reach, axis=0), each], each]  # of those who have it
+            who = (along >= lowest).astype(float)
+            total = who.T @ left
+            n_seen = who.sum(axis=0)[:, None] if data.seen is None else np.maximum(who.T @ data.seen, 1.0)
+            found = np.sum(total**2 / n_seen, axis=1)
+            better = found > gains * (1.0 + 1e-9)
+            if not better.any():
                 break
-            gain, direction = found, total / n_seen
-            column = np.zeros(len(Z), dtype=np.uint8)
-            column[who] = 1
-        return column, gain
+            gains = np.where(better, found, gains)
+            columns = np.where(better, who, columns)
+            directions = np.where(better[:, None], total / n_seen, directions)
+        best = int(np.argmax(gains))
+        return columns[:, best].astype(np.uint8), float(gains[best])
 
     def hard_point(self, data: HardData, Z: Array, features: Array) -> tuple[Self, dict[str, Array]]:
         n_dims = data.X.shape[1]
