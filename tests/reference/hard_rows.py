@@ -15,7 +15,7 @@ def hard_sweep(X, square, products, missing_start, missing_dim, order, start, Z,
             others = Z[n, :K].astype(float)
             others[k] = 0.0
             r = (X[n] - others @ A[:K])[seen]
-            on = np.sum((r - A[k, seen]) ** 2) < np.sum(r**2)
+            on = np.sum((r - A[k, seen]) ** 2) < np.sum(r**2) - 1e-12 * np.sum(A[k] ** 2)
             changes += int(on != Z[n, k])
             Z[n, k] = on
         r = np.where(seen, X[n] - Z[n, :K] @ A[:K], 0.0)

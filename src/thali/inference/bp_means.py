@@ -69,8 +69,8 @@ class BPMeans(Spec):
 
     A pass chooses every bit given the features, drops features that are not worth the penalty, and fits the rest by
     least squares; the objective never rises. With "shared", a pass that changes nothing is followed by a few trials in
-    which columns are dropped or recoded, kept if they lead lower. The prior enters by its limit only: a finite one caps
-    the number of features, and what it has to learn is set to its posterior mean given Z, for predictions.
+    which columns or a row are changed at random, kept if they lead lower. The prior enters by its limit only: a finite
+    one caps the number of features, and what it has to learn is set to its posterior mean given Z, for predictions.
     """
 
     penalty: float | None = setting(None, _penalty)
@@ -174,9 +174,12 @@ def noise_penalty(n_rows: int, n_dims: int, noise_var: float) -> float:
 
 
 def _recoded(rng: np.random.Generator, Z: Array) -> Array:
-    """Z with one or two columns dropped, or with one recoded: its complement, or a combination with another one."""
-    Z, kind = Z.copy(), int(rng.integers(5))
+    """Z with one or two columns dropped, or one recoded (its complement, or combined with another), or a row anew."""
+    Z, kind = Z.copy(), int(rng.integers(6))
     first, *rest = (int(k) for k in rng.permutation(Z.shape[1])[:2])
+    if kind == 5:
+        Z[rng.integers(len(Z))] = rng.random(Z.shape[1]) < 0.5
+        return non_empty(Z)
     if kind == 0 or (kind > 1 and not rest):
         return np.ascontiguousarray(np.delete(Z, [first, *rest][: int(rng.integers(1, 3))], axis=1))
     if kind == 1:

@@ -9,6 +9,8 @@ import numpy as np
 from thali.kernels._jit import jit
 from thali.kernels.conditional_rows import add_to_forms
 
+_ROUNDING = 1e-12  # a bit that changes nothing is off, whatever the rounding says
+
 
 def _hard_sweep(X, square, products, missing_start, missing_dim, order, start, Z, K, A, gram, penalty, limit):
     """Lower |X - Z A|^2 + penalty K over the bits of the rows order[start:], one bit after the other, in place.
@@ -38,7 +40,7 @@ def _hard_sweep(X, square, products, missing_start, missing_dim, order, start, Z
             for d in cells:
                 own -= A[k, d] * A[k, d]
             # eq: BKJ13.bit
-            on = 2.0 * (products[n, k] - Gz[k] + Z[n, k] * own) > own
+            on = 2.0 * (products[n, k] - Gz[k] + Z[n, k] * own) > own + _ROUNDING * gram[k, k]
             if on and Z[n, k] == 0:
                 Z[n, k] = 1
                 add_to_forms(k, 1.0, K, A, gram, cells, Gz)
