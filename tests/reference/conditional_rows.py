@@ -86,16 +86,3 @@ def conditional_sweep(
         if is_full:
             return K, n, pending
     return K, n_rows, -1
-
-
-def fill_gram(k, A, K, gram):
-    gram[k, :K] = gram[:K, k] = A[:K] @ A[k]
-
-
-def move_column(source, target, Z, A, counts, gram):
-    last = Z[:, source].copy()
-    Z[:, source] = 0
-    if source != target:
-        Z[:, target], A[target], counts[target] = last, A[source], counts[source]
-        gram[target, : source + 1] = gram[source, : source + 1]
-        gram[: source + 1, target] = gram[: source + 1, source]

@@ -80,6 +80,12 @@ def low_rank_completion(X: Array) -> Array:
     return filled
 
 
+def noise_level(X: Array) -> float:
+    """Noise variance of complete data: that of the bulk of their spectrum."""
+    singular = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)
+    return _noise_level(singular**2 / len(X), *X.shape)
+
+
 def _n_signals(eigen: Array, noise: float, n_rows: int, n_dims: int) -> int:
     """Directions above the Marchenko-Pastur edge."""
     return int((eigen > 1.05 * noise * (1 + np.sqrt(n_dims / n_rows)) ** 2).sum())
