@@ -20,12 +20,14 @@ from thali.kernels.swaps import like_pairs, swap_features
 from thali.observations._domains import noise_domain, offset_domain, weighted_floor_domain
 from thali.observations._encode_weighted import encode_weighted
 from thali.observations._factor_em import validated_factors
+from thali.observations._floors import validated_share
 from thali.observations._gaussian import GaussianData
 from thali.observations._gaussian_model import GaussianModel
 from thali.observations._prediction import Encoded
 from thali.rng import make_generator
 from thali.spec import hyper, positive, setting
 
+_FEW_FACTORS = 3  # up to which a factor analysis says little about the noise
 _CANDIDATES = 8  # proposals for the features that a row alone has
 
 
@@ -73,8 +75,10 @@ class WeightedGaussian(GaussianModel):
             return adapted
         if "noise_var" not in self.learned:
             return adapted.replace(noise_floor=0.0)
-        unique = validated_factors(make_generator(0), X).noise_var
-        return adapted.replace(noise_floor=np.minimum(unique / adapted.scale, 0.999))
+        factors = validated_factors(make_generator(0), X)
+        if len(factors.loadings) <= _FEW_FACTORS:
+            return adapted.replace(noise_floor=validated_share(make_generator(0), adapted.replace(noise_floor=0.0), X))
+        return adapted.replace(noise_floor=np.minimum(factors.noise_var / adapted.scale, 0.999))
 
     # ---- codes are weights where the bits are on
 
