@@ -168,7 +168,7 @@ def sweep_time(problem: Problem, sampler: str) -> Entry:
         start = time.perf_counter()
         state, _ = inference.step(rng, state, model, data)
         times.append(time.perf_counter() - start)
-    return {"sampler": sampler, "restart": 0, "ms": 1e3 * min(times)}
+    return {"sampler": sampler, "restart": 0, "k": problem.Z.shape[1], "ms": 1e3 * min(times)}
 
 
 # --- what it says ---------------------------------------------------------------------------------
@@ -206,8 +206,8 @@ def show_runs(
 def show_times(entries: list[Entry], shapes: list[tuple[int, int, int]], names: list[str]) -> None:
     cells = []
     for shape in shapes:
-        times = [e["ms"] for name in names for e in chosen(entries, "time", shape, name)]
-        cells.append([f"{make_problem(*shape).Z.shape[1]} of {shape[2]}", *(f"{ms:.2f}" for ms in times)])
+        timed = [e for name in names for e in chosen(entries, "time", shape, name)]
+        cells.append([f"{timed[0]['k']} of {shape[2]} sticks", *(f"{e['ms']:.2f}" for e in timed)])
     title = f"Milliseconds of a step against K (Figure 6), N {shapes[0][0]}, D {shapes[0][1]}"
     show_table(title, ["K", *names], cells)
 
@@ -242,10 +242,11 @@ def draw(entries: list[Entry], shapes: list[tuple[int, int, int]], names: list[s
     panels[0].legend(frameon=False, fontsize=8)
     timed = [e for e in entries if e["part"] == "time"]
     for name in names:
-        points = sorted((e["n_features"], e["ms"]) for e in timed if e["sampler"] == name)
+        points = sorted((e["k"], e["ms"]) for e in timed if e["sampler"] == name)
         if points:
             panels[-1].plot(*zip(*points, strict=True), color=colours[name], marker="o", markersize=3, linewidth=1.2)
-    panels[-1].set_yscale("log")
+    panels[-1].set_ylim(bottom=0)
+    panels[-1].set_xticks(TRUNCATIONS)
     panels[-1].set_xlabel("K")
     style.headline(panels[-1], "milliseconds of a step")
     style.quiet_axes(panels[-1], grid=True)
