@@ -154,10 +154,7 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="draw the features of images there")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file, or continue it")
-    options = parser.parse_args(arguments)
-    if options.choose_model and "factors" not in MODELS:
-        parser.error("--choose-model needs thali.FactorAnalysis")
-    return options
+    return parser.parse_args(arguments)
 
 
 def main(arguments: list[str] | None = None) -> int:

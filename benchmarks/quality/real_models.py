@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import thali
 from benchmarks.quality.chains import common_counts
 from benchmarks.quality.real_sets import RealSet
-from thali import CollapsedGibbs, LatentFeatures, LinearGaussian, NormalOffset, PerDim
+from thali import CollapsedGibbs, FactorAnalysis, Gibbs, LatentFeatures, LinearGaussian, NormalOffset, PerDim
 from thali.observations._factor_em import FactorFit, fill, log_cells, validated_factors
 
 FLOORS = (0.5, 0.3, 0.2, 0.1, 0.05, 0.03)
@@ -37,13 +36,11 @@ def binary(floor: float | None, settings: dict[str, Any]) -> LatentFeatures:
 
 def factors(floor: float | None, settings: dict[str, Any]) -> LatentFeatures:
     """Features with normal weights, as they come: the floor and all else are found from the data."""
-    inference = thali.Gibbs(**settings) if settings else "auto"
-    return LatentFeatures(thali.FactorAnalysis(), inference=inference)
+    inference = Gibbs(**settings) if settings else "auto"
+    return LatentFeatures(FactorAnalysis(), inference=inference)
 
 
-MODELS: dict[str, Callable[[float | None, dict[str, Any]], LatentFeatures]] = {"binary": binary}
-if hasattr(thali, "FactorAnalysis"):
-    MODELS["factors"] = factors
+MODELS: dict[str, Callable[[float | None, dict[str, Any]], LatentFeatures]] = {"binary": binary, "factors": factors}
 
 
 def fit(
