@@ -83,22 +83,21 @@ class Chain:
 
 
 def measure_sweep(workload: Workload, seconds: float) -> dict[str, Any]:
-    """CPU time on one thread: products, sweep in halves, sweep row by row, in turn."""
+    """CPU time on one thread: products, sweep in halves, sweep row by row, in turn; all at the most frequent K."""
     chain = Chain(workload)
     for _ in range(3):
         chain.in_halves()
         chain.by_row()
-    times: dict[str, list[float]] = {"gemms_s": [], "halves_s": [], "by_row_s": []}
-    features: list[int] = []
+    times: dict[int, list[tuple[float, float, float]]] = {}
     stop = time.monotonic() + seconds
-    while len(features) < 5 or time.monotonic() < stop:
+    while sum(map(len, times.values())) < 5 or time.monotonic() < stop:
         Z = chain.local.z.astype(float)
         A = chain.rng.standard_normal((Z.shape[1], workload.X.shape[1]))
-        features.append(len(A))
-        times["gemms_s"].append(timed(lambda Z=Z, A=A: (workload.X @ A.T, Z.T @ workload.X)))  # type: ignore[misc]
-        times["halves_s"].append(timed(chain.in_halves))
-        times["by_row_s"].append(timed(chain.by_row))
-    return {"n_features": int(np.median(features)), **{name: min(values) for name, values in times.items()}}
+        gemms = timed(lambda Z=Z, A=A: (workload.X @ A.T, Z.T @ workload.X))  # type: ignore[misc]
+        times.setdefault(len(A), []).append((gemms, timed(chain.in_halves), timed(chain.by_row)))
+    K = max(times, key=lambda n: len(times[n]))
+    gemms, halves, by_row = np.min(times[K], axis=0)
+    return {"n_features": K, "gemms_s": gemms, "halves_s": halves, "by_row_s": by_row}
 
 
 def measure_numpy(workload: Workload, n_rows: int) -> float:

@@ -31,7 +31,7 @@ def importance(prior, n_candidates):
     return replicates(sweep)
 
 
-@pytest.mark.parametrize(("prior", "n_candidates", "n_replicates"), [("one parameter", 3, 6_000), *SLOW])
+@pytest.mark.parametrize(("prior", "n_candidates", "n_replicates"), [("one parameter", 3, 4_000), *SLOW])
 def test_sweep_keeps_the_exact_posterior(prior, n_candidates, n_replicates, rng):
     prior = PRIORS[prior]
     options = {"n_replicates": n_replicates, "capacity": 64, "sweep": importance(prior, n_candidates)}

@@ -60,7 +60,8 @@ class ConditionalGaussian:
             X, data.missing_start, data.missing_dim, Z, K, A, counts,
             log_odds, new_rate, noise, float(self.feature_var), n_candidates, rng,
         )  # fmt: skip
-        self.room_for(K, data, new_rate)
+        if local.z.shape[1] < K:
+            self.room_for(K, data, new_rate)
         filled = data.take_filled(self.offset, scale, local.filled)
         return self.rows(data, Z[:, :K], filled)
 

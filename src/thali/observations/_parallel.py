@@ -73,8 +73,10 @@ class ParallelGaussian:
             n_new, born = self._update(rng, key, data, filled, Z, A, rows, roles, weights, new_rate, n_threads)
             kept = np.sort(np.concatenate(roles[:2]))
             if len(born) or len(kept) < len(A):
-                A, Z = np.vstack([A[kept], born]), np.hstack([Z[:, kept], np.zeros((len(Z), len(born)), np.uint8)])
-                Z[np.repeat(rows, n_new), len(kept) + np.arange(len(born))] = 1
+                A, wide = np.vstack([A[kept], born]), np.zeros((len(Z), len(kept) + len(born)), np.uint8)
+                wide[:, : len(kept)] = Z[:, kept]
+                wide[np.repeat(rows, n_new), len(kept) + np.arange(len(born))] = 1
+                Z = wide
         return _statistics(data, Z, filled, n_threads)
 
     def _update(
@@ -93,7 +95,7 @@ class ParallelGaussian:
     ) -> tuple[Array, Array]:
         """(how many own columns each row has, their features); Z and the missing cells change in place."""
         noise, scale = self.units
-        offset = np.zeros(data.n_dims) if self.offset is None else np.asarray(self.offset)
+        offset = np.zeros(data.n_dims) if self.offset is None else np.array(self.offset, dtype=float)
         scale = np.ones(data.n_dims) if scale is None else scale
         with np.errstate(divide="ignore"):  # a weight that rounds to 0 or 1
             odds = np.log(weights) - np.log1p(-weights)
@@ -110,7 +112,8 @@ class ParallelGaussian:
             )  # fmt: skip
 
         born = in_spans(work, len(rows), BLOCK, _LEAST_ROWS, n_threads)
-        self.room_for(len(columns) + int(n_new.sum()), data, new_rate)
+        if n_new.any():
+            self.room_for(len(columns) + int(n_new.sum()), data, new_rate)
         return n_new, np.vstack(born)
 
 
