@@ -135,9 +135,8 @@ class Draws:
         if n_empty:
             unknown += n_empty * expit(log_odds[0])
         codebook = {
-            "features": codebook["features"][columns],
             "gram_inv": codebook["gram_inv"][np.ix_(columns, columns)],
-            "counts": counts[columns],
+            **{name: codebook[name][columns] for name in ("features", "counts", "scales") if name in codebook},
         }
         rate = model.prior.new_rate(self.n_rows + 1) + float(unknown)
         return Predictor(model.observation, codebook, log_odds[counts[columns]], rate)

@@ -29,7 +29,7 @@ def check_draws(posterior: Draws, n_dims: int) -> None:
     k = n_features.ravel()
     shapes = {"features": [k, np.full_like(k, n_dims)], "gram_inv": [k, k], "counts": [k]}
     if "weights" in books:
-        shapes["weights"] = [draws["n_on"].ravel()]
+        shapes |= {"weights": [draws["n_on"].ravel()], "scales": [k]}
     sound = {
         "draws": all(values.shape == n_features.shape and _are_numbers(values) for values in draws.values()),
         "n_features": k.size > 0 and k.dtype.kind == "i",

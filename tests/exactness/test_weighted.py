@@ -150,11 +150,12 @@ LEARNED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("n_replicates", [1_500, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ard", [None, 2.5], ids=["", "ARD"])
+@pytest.mark.parametrize("n_replicates", [1_000, pytest.param(20_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", [FactorAnalysis, ICA], ids=["normal", "laplace"])
 @pytest.mark.parametrize("learned", LEARNED)
 @pytest.mark.parametrize("inference", [Gibbs(), SliceSampler()], ids=["Gibbs", "SliceSampler"])
-def test_whole_step(inference, learned, kind, n_replicates, rng):
-    model = Model(IBP(mass=Gamma(3.0, 3.0)), kind(**LEARNED[learned]))
+def test_whole_step(inference, learned, kind, n_replicates, ard, rng):
+    model = Model(IBP(mass=Gamma(3.0, 3.0)), kind(**LEARNED[learned], ard=ard))
     result = geweke(model, inference, rng, n_replicates=n_replicates, missing=MISSING)
     assert result.passed, result.worst

@@ -105,10 +105,11 @@ def test_own_features_equal_their_twin(law, n_own):
         results = []
         for module in (slabs, slabs_twin):
             rng = np.random.default_rng(seed)
-            own = np.zeros(5)
-            own[:n_own] = 0.5 + np.arange(n_own)
-            n = module.draw_own(2.3, 3, own, n_own, NOISE, FEATURE, 0.6, rate, precision, np.zeros((4, 5)), rng)
-            results.append([n, *own[:n], rng.random()])
+            own = np.zeros((5, 2))
+            own[:n_own, 0] = 0.5 + np.arange(n_own)
+            ard = 2.5 * (seed % 2)
+            n = module.draw_own(2.3, 3, own, n_own, NOISE, FEATURE, 0.6, rate, precision, ard, np.zeros((4, 5, 2)), rng)
+            results.append([n, *own[:n].ravel(), rng.random()])
         assert results[0] == pytest.approx(results[1], rel=1e-9)
 
 
@@ -134,14 +135,18 @@ def run_rows(sweep, *of, room=60):
     n_rows, K = V.shape
     most = 0 if isinstance(prior, BetaBernoulli) else 6
     row, room = 0, max(room, K) if most else max(K, 1)
+    scales = rng.uniform(0.5, 2.0, K)
     while row < n_rows:
         wide, A, counts = np.zeros((n_rows, room)), np.zeros((room, X.shape[1])), np.zeros(room, np.int64)
         wide[:, :K], A[:K], counts[:K] = V, features, (V != 0).sum(axis=0)
         table, rate = prior.log_odds(n_rows), prior.new_rate(n_rows)
-        K, row = sweep(X, starts, dims, wide, K, A, counts, table, rate, NOISE, FEATURE, *law, 4, most, row, rng)
+        scales = np.concatenate([scales[:K], np.ones(room)])[:room]
+        K, row = sweep(
+            X, starts, dims, wide, K, A, counts, scales, table, rate, NOISE, FEATURE, *law, 1.5, 4, most, row, rng
+        )
         V, features, room = wide[:, :K], A[:K], K + most
         assert not wide[:, K:].any()
-    return K, V, features, counts[:K], X, rng.random()
+    return K, V, features, counts[:K], scales[:K], X, rng.random()
 
 
 def run_slices(sweep, *of):
@@ -149,7 +154,7 @@ def run_slices(sweep, *of):
     chances = rng.uniform(0.05, 0.95, V.shape[1] + 2)
     V = np.hstack([V, np.zeros((len(V), 2))])
     A = np.vstack([features, rng.standard_normal((2, X.shape[1]))])
-    sweep(X, starts, dims, V, A, chances, NOISE, *law, rng)
+    sweep(X, starts, dims, V, A, chances, rng.uniform(0.5, 2.0, V.shape[1]), NOISE, *law, rng)
     return 0, V, X, rng.random()
 
 
@@ -265,7 +270,8 @@ def run_swaps(module, seed, missing, law, finite):
     prior = BetaBernoulli(mass=2.0, n_features=5) if finite else IBP(mass=1.3)
     counts = (V != 0).sum(axis=0)
     pairs = module.like_pairs(features)
-    module.swap_features(X, starts, dims, V, features, counts, pairs, prior.log_odds(9), NOISE, *law, rng)
+    scales = rng.uniform(0.5, 2.0, 5)
+    module.swap_features(X, starts, dims, V, features, counts, scales, pairs, prior.log_odds(9), NOISE, *law, rng)
     return len(pairs), pairs, V, counts, rng.random()
 
 

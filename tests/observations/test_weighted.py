@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from scipy.integrate import quad
+from scipy.special import gammaln
 
 import thali
 from thali import ICA, FactorAnalysis, Gibbs, LatentFeatures
@@ -16,6 +18,8 @@ MODELS = {
     "normal": FactorAnalysis(**FIXED),
     "normal, a level per dim": FactorAnalysis(**PER_DIM, weight_var=2.0),
     "laplace": ICA(**FIXED),
+    "normal, ARD": FactorAnalysis(**FIXED, ard=1.5),
+    "laplace, ARD": ICA(**PER_DIM, ard=3.0),
     "laplace, a level per dim": ICA(**PER_DIM),
 }
 
@@ -39,6 +43,28 @@ class WrongEvidence(FactorAnalysis):
 def test_contract_catches_mutants(kind, rng):
     with pytest.raises(AssertionError):
         check_observation(kind(**PER_DIM), rng, n_draws=1_000)
+
+
+@pytest.mark.parametrize("kind", [FactorAnalysis, ICA], ids=["normal", "laplace"])
+def test_density_of_weights_with_ard(kind):
+    """The scale integrated out, by quadrature; its conditional by Bayes."""
+    model = kind(**FIXED, ard=2.5, weight_var=1.7)
+    w = np.array([[0.4], [-1.3], [0.0], [2.2]])
+    rate, precision, log_norm = model.law
+    on = w[w != 0]
+
+    def joint(s):  # s: the scale, squared for normal weights
+        scale = s**0.5 if rate == 0 else s
+        prior = 2.5 * np.log(2.5) - gammaln(2.5) - 3.5 * np.log(s) - 2.5 / s
+        u = on / scale
+        return np.exp(prior + np.sum(-rate * np.abs(u) - 0.5 * precision * u**2 - log_norm - np.log(scale)))
+
+    total = quad(joint, 0, np.inf, epsabs=0, epsrel=1e-10)[0]
+    assert model.log_codes(w) == pytest.approx(np.log(total), rel=1e-8)
+    inverse = quad(lambda s: joint(s) / s, 0, np.inf, epsabs=0, epsrel=1e-10)[0] / total
+    rng = np.random.default_rng(3)
+    draws = np.array([model.draw_scales(rng, w) for _ in range(20_000)]) ** (2 if rate == 0 else 1)
+    assert np.abs(z_scores(1 / draws, np.array([inverse]))).max() <= z_limit(1)
 
 
 def row_by_grid(model, A, x, log_odds, unknown):
@@ -85,7 +111,8 @@ def test_density_of_unknown_features(name, rng):
     """Without known features a row is noise, plus a Poisson number of features of any weight."""
     model = MODELS[name]
     x = np.array([[1.4, -0.8]])
-    got = model.encode(x, {"features": np.zeros((0, 2))}, np.zeros(0), 0.7).log_density[0]
+    book = {"features": np.zeros((0, 2)), "scales": np.zeros(0)}
+    got = model.encode(x, book, np.zeros(0), 0.7).log_density[0]
     counts = rng.poisson(0.7, 400_000)
     weights = model.draw_weights(rng, (len(counts), 8))
     power = np.sum(np.where(np.arange(8) < counts[:, None], weights**2, 0.0), axis=1)

@@ -46,12 +46,13 @@ def scaled_replicates(
     most_own = 0 if np.isfinite(log_odds[0]) else 16 + int(8 * new_rate)
     for i in range(len(X)):
         A, counts = np.zeros((V.shape[2], X.shape[2])), np.zeros(V.shape[2], dtype=np.int64)
+        scales = np.ones(V.shape[2])
         v = V[i, :, : K[i]]
         counts[: K[i]] = (v != 0).sum(axis=0)
         A[: K[i]] = draw_features(v.T @ v, v.T @ X[i], K[i], noise_var, feature_var, rng)
         K[i], row = scaled_sweep(
-            X[i], missing_start, missing_dim, V[i], K[i], A, counts, log_odds, new_rate, noise_var, feature_var,
-            rate, precision, log_norm, 4, most_own, 0, rng,
+            X[i], missing_start, missing_dim, V[i], K[i], A, counts, scales, log_odds, new_rate, noise_var, feature_var,
+            rate, precision, log_norm, 0.0, 4, most_own, 0, rng,
         )  # fmt: skip
         n_full += row < X.shape[1]
     return n_full

@@ -63,12 +63,18 @@ def slab_moments(b, c, rate, precision):
     return part(1) / total, part(2) / total
 
 
-def draw_own(residual, n_seen, own, n_own, noise_var, feature_var, new_rate, rate, precision, candidates, rng):
-    n_choices, most = candidates.shape
+def draw_scale(ard, rate, rng):
+    if ard == 0.0:
+        return 1.0
+    return (ard / rng.standard_gamma(ard)) ** (0.5 if rate == 0.0 else 1.0)
+
+
+def draw_own(residual, n_seen, own, n_own, noise_var, feature_var, new_rate, rate, precision, ard, candidates, rng):
+    n_choices, most = candidates.shape[:2]
     mean = max(1.0, new_rate)
 
     def log_share(w):
-        n, v = len(w), noise_var + feature_var * np.sum(np.square(w))
+        n, v = len(w), noise_var + feature_var * np.sum(np.square(w[:, 0]))
         proposal = n * np.log(mean / (1.0 + mean)) - (np.log1p(mean) if n < most else 0.0)
         target = n * np.log(new_rate) - gammaln(n + 1.0) - 0.5 * n_seen * np.log(v) - 0.5 * residual / v
         return target - proposal
@@ -80,7 +86,9 @@ def draw_own(residual, n_seen, own, n_own, noise_var, feature_var, new_rate, rat
         n_new = 0
         while n_new < most and rng.random() < mean / (1.0 + mean):
             n_new += 1
-        candidates[i, :n_new] = [draw_slab(0.0, 0.0, rate, precision, rng) for _ in range(n_new)]
+        for j in range(n_new):
+            scale = draw_scale(ard, rate, rng)
+            candidates[i, j] = scale * draw_slab(0.0, 0.0, rate, precision, rng), scale
         choices.append(candidates[i, :n_new].copy())
         shares.append(log_share(choices[-1]))
         if rng.random() < np.exp(shares[-1] - np.logaddexp.reduce(shares)):

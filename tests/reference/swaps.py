@@ -13,7 +13,7 @@ def like_pairs(A):
 
 
 def swap_features(
-    X, missing_start, missing_dim, V, A, counts, pairs, log_odds, noise_var, rate, precision, log_norm, rng
+    X, missing_start, missing_dim, V, A, counts, scales, pairs, log_odds, noise_var, rate, precision, log_norm, rng
 ):
     for n in range(len(X)):
         seen = np.ones(X.shape[1], dtype=bool)
@@ -25,7 +25,8 @@ def swap_features(
             rest = V[n].copy()
             rest[pair] = 0.0
             e = (X[n] - rest @ A)[seen]
-            forms = [(A[k, seen] @ e / noise_var, A[k, seen] @ A[k, seen] / noise_var) for k in pair]
+            scaled = [scales[k] * A[k, seen] for k in pair]
+            forms = [(a @ e / noise_var, a @ a / noise_var) for a in scaled]
             others = [(np.delete(V[:, k], n) != 0).sum() for k in pair]
             odds = [log_odds[m] for m in others] + np.array([log_slab(*f, rate, precision, log_norm) for f in forms])
             u = rng.random()
@@ -33,5 +34,5 @@ def swap_features(
                 continue
             new = int(u < 1 / (1 + np.exp(odds[0] - odds[1])))
             V[n, pair] = 0.0
-            V[n, pair[new]] = draw_slab(*forms[new], rate, precision, rng)
+            V[n, pair[new]] = scales[pair[new]] * draw_slab(*forms[new], rate, precision, rng)
             counts[pair] = (V[:, pair] != 0).sum(axis=0)

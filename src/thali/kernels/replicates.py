@@ -78,6 +78,7 @@ def _scaled_replicates(
     X, missing_start, missing_dim, V, K, log_odds, new_rate, noise_var, feature_var, rate, precision, log_norm, rng
 ):
     """As `conditional_replicates`, with codes V (R, N, capacity) whose weights have the law (rate, precision)."""
+    scales = np.ones(V.shape[2])
     n_replicates, n_rows, n_dims = X.shape
     capacity = V.shape[2]
     A = np.zeros((capacity, n_dims))
@@ -94,8 +95,8 @@ def _scaled_replicates(
             for d in range(n_dims):
                 A[k, d] = features[k, d]
         K[i], row = scaled_sweep(
-            X[i], missing_start, missing_dim, V[i], K[i], A, counts, log_odds, new_rate, noise_var, feature_var,
-            rate, precision, log_norm, 4, most_own, 0, rng,
+            X[i], missing_start, missing_dim, V[i], K[i], A, counts, scales, log_odds, new_rate, noise_var, feature_var,
+            rate, precision, log_norm, 0.0, 4, most_own, 0, rng,
         )  # fmt: skip
         if row < n_rows:
             n_full += 1

@@ -15,15 +15,16 @@ from thali.kernels.slabs import draw_own, draw_slab, log_slab
 
 
 def _scaled_sweep(
-    X, missing_start, missing_dim, V, K, A, counts, log_odds, new_rate, noise_var, feature_var,
-    rate, precision, log_norm, n_candidates, most_own, start, rng,
+    X, missing_start, missing_dim, V, K, A, counts, scales, log_odds, new_rate, noise_var, feature_var,
+    rate, precision, log_norm, ard, n_candidates, most_own, start, rng,
 ):  # fmt: skip
     """Draw v_n and the missing cells of x_n given A and all else, for n = start, ..., N-1. All arrays change in place.
 
     V (N, capacity) and A (capacity, D) have K columns and rows in use, counts (capacity) are the numbers of non-zeros
-    in the columns of V; (rate, precision, log_norm) is the law of a weight (`slabs`); missing cells of row n are
-    missing_dim[missing_start[n]:missing_start[n+1]]. Returns (K, next row): next row < N means that there is no room
-    for `most_own` more columns: enlarge V, A and counts, and call again. Cost O(N K (D + K)).
+    in the columns of V; (rate, precision, log_norm) is the law of a weight (`slabs`), which column k has times
+    scales[k] (capacity); missing cells of row n are missing_dim[missing_start[n]:missing_start[n+1]]. Returns
+    (K, next row): next row < N means that there is no room for `most_own` more columns: enlarge the arrays, and call
+    again. Cost O(N K (D + K)).
     """
     n_rows, n_dims = X.shape
     capacity = V.shape[1]
@@ -38,9 +39,9 @@ def _scaled_sweep(
     order = np.zeros(capacity, np.int64)
     is_seen = np.ones(n_dims, np.bool_)
     e = np.zeros(n_dims)
-    own = np.zeros(max(capacity, most_own))
+    own = np.zeros((max(capacity, most_own), 2))
     normal = np.zeros(max(capacity, most_own))
-    candidates = np.zeros((n_candidates, most_own))
+    candidates = np.zeros((n_candidates, most_own, 2))
     for n in range(start, n_rows):
         if grows and K + most_own > capacity:
             return K, n
@@ -55,11 +56,12 @@ def _scaled_sweep(
             k = 0
             while k < K:
                 if counts[k] == 1 and V[n, k] != 0.0:
-                    own[n_own] = V[n, k]
+                    own[n_own, 0], own[n_own, 1] = V[n, k], scales[k]
                     power += V[n, k] * V[n, k]
                     n_own += 1
                     K -= 1
                     move_column(K, k, V, A, counts, gram)
+                    scales[k] = scales[K]
                 else:
                     k += 1
 
@@ -88,14 +90,15 @@ def _scaled_sweep(
             for d in cells:
                 square -= A[k, d] * A[k, d]
             square = max(square, 0.0)
-            pull = tau * (b[k] - Gv[k] + v[k] * square)
+            pull = scales[k] * tau * (b[k] - Gv[k] + v[k] * square)
+            curve = scales[k] ** 2 * tau * square
             others = counts[k] - (1 if V[n, k] != 0.0 else 0)
             # eq: own.weighted-bit
-            delta = log_odds[others] + log_slab(pull, tau * square, rate, precision, log_norm)
+            delta = log_odds[others] + log_slab(pull, curve, rate, precision, log_norm)
             u = rng.random()
             new = 0.0
             if delta > 40.0 or (delta > -40.0 and u * (1.0 + math.exp(-delta)) < 1.0):
-                new = draw_slab(pull, tau * square, rate, precision, rng)
+                new = scales[k] * draw_slab(pull, curve, rate, precision, rng)
             if new != v[k]:
                 add_to_forms(k, new - v[k], K, A, gram, cells, Gv)
                 v[k] = new
@@ -117,25 +120,26 @@ def _scaled_sweep(
                     residual += e[d] * e[d]
             n_seen = n_dims - cells.size
             n_new = draw_own(
-                residual, n_seen, own, n_own, noise_var, feature_var, new_rate, rate, precision, candidates, rng
+                residual, n_seen, own, n_own, noise_var, feature_var, new_rate, rate, precision, ard, candidates, rng
             )
             power = 0.0
             for j in range(n_new):
-                power += own[j] * own[j]
+                power += own[j, 0] * own[j, 0]
             shrink = (1.0 - math.sqrt(ridge / (ridge + power))) / power if power > 0.0 else 0.0
             for d in range(n_dims):
                 total = 0.0
                 for j in range(n_new):
                     normal[j] = rng.standard_normal()
-                    total += own[j] * normal[j]
+                    total += own[j, 0] * normal[j]
                 for j in range(n_new):
                     value = math.sqrt(feature_var) * normal[j]
                     if is_seen[d]:
                         # eq: own.new-weighted-values
-                        value += own[j] * (e[d] / (ridge + power) - math.sqrt(feature_var) * shrink * total)
+                        value += own[j, 0] * (e[d] / (ridge + power) - math.sqrt(feature_var) * shrink * total)
                     A[K + j, d] = value
             for j in range(n_new):
-                V[n, K] = v[K] = own[j]
+                V[n, K] = v[K] = own[j, 0]
+                scales[K] = own[j, 1]
                 counts[K] = 1
                 K += 1
                 fill_gram(K - 1, A, K, gram)

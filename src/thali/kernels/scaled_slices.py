@@ -13,10 +13,12 @@ from thali.kernels.conditional_rows import add_to_forms
 from thali.kernels.slabs import draw_slab, log_slab
 
 
-def _scaled_slice_sweep(X, missing_start, missing_dim, V, A, chances, noise_var, rate, precision, log_norm, rng):
+def _scaled_slice_sweep(
+    X, missing_start, missing_dim, V, A, chances, scales, noise_var, rate, precision, log_norm, rng
+):
     """Draw v_n and the missing cells of x_n given features, chances and all else, row by row; both change in place.
 
-    V (N, K), A (K, D), chances (K) in (0, 1); missing cells of row n are
+    V (N, K), A (K, D), chances (K) in (0, 1), scales (K) of the weights; missing cells of row n are
     missing_dim[missing_start[n]:missing_start[n+1]]. Cost O(N K (D + K)).
     """
     n_rows, n_dims = X.shape
@@ -58,7 +60,8 @@ def _scaled_slice_sweep(X, missing_start, missing_dim, V, A, chances, noise_var,
             for d in cells:
                 square -= A[k, d] * A[k, d]
             square = max(square, 0.0)
-            pull = tau * (b[k] - Gv[k] + old * square)
+            pull = scales[k] * tau * (b[k] - Gv[k] + old * square)
+            curve = scales[k] ** 2 * tau * square
             delta = math.log(chances[k]) - math.log1p(-chances[k])
             counts[k] -= 1 if old != 0.0 else 0
             if counts[k] == 0:  # no other row has it: the bit decides whether it is in use
@@ -67,11 +70,11 @@ def _scaled_slice_sweep(X, missing_start, missing_dim, V, A, chances, noise_var,
                     if counts[j] > 0 and chances[j] < smallest:
                         smallest = chances[j]
                 delta += math.log(smallest) - math.log(min(smallest, chances[k]))
-            delta += log_slab(pull, tau * square, rate, precision, log_norm)
+            delta += log_slab(pull, curve, rate, precision, log_norm)
             u = rng.random()
             new = 0.0
             if delta > 40.0 or (delta > -40.0 and u * (1.0 + math.exp(-delta)) < 1.0):
-                new = draw_slab(pull, tau * square, rate, precision, rng)
+                new = scales[k] * draw_slab(pull, curve, rate, precision, rng)
             counts[k] += 1 if new != 0.0 else 0
             if new != old:
                 add_to_forms(k, new - old, K, A, gram, cells, Gv)

@@ -90,19 +90,19 @@ def _excess(low, rng):
             return t
 
 
-def _draw_own(residual, n_seen, own, n_own, noise_var, feature_var, new_rate, rate, precision, candidates, rng):
+def _draw_own(residual, n_seen, own, n_own, noise_var, feature_var, new_rate, rate, precision, ard, candidates, rng):
     """Choose anew how many features a row alone has, and their weights; the features' values are integrated out.
 
-    The present choice own[:n_own] competes with the rows of `candidates`, which are drawn here, by posterior over
-    proposal density (iterated sampling-importance-resampling): the number has a geometric proposal, weights their
+    The present choice own[:n_own], weights and their scales (capacity, 2), competes with the rows of `candidates`
+    (choices, most, 2), which are drawn here, by posterior over proposal density (iterated sampling-importance-resampling): the number has a geometric proposal, weights their
     prior. `residual` is the square of what the row's other features leave in its n_seen cells; the weights enter by
     the sum of their squares alone. own changes in place; returns the number.
     """
-    n_choices, most = candidates.shape
+    n_choices, most = candidates.shape[0], candidates.shape[1]
     mean = max(1.0, new_rate)
     power = 0.0
     for j in range(n_own):
-        power += own[j] * own[j]
+        power += own[j, 0] * own[j, 0]
     top = _log_share_(n_own, power, residual, n_seen, noise_var, feature_var, new_rate, mean, most)
     total = 1.0
     chosen, n_chosen = -1, n_own
@@ -112,8 +112,10 @@ def _draw_own(residual, n_seen, own, n_own, noise_var, feature_var, new_rate, ra
             n_new += 1
         power = 0.0
         for j in range(n_new):
-            candidates[i, j] = draw_slab(0.0, 0.0, rate, precision, rng)
-            power += candidates[i, j] ** 2
+            scale = draw_scale(ard, rate, rng)
+            candidates[i, j, 0] = scale * draw_slab(0.0, 0.0, rate, precision, rng)
+            candidates[i, j, 1] = scale
+            power += candidates[i, j, 0] ** 2
         share = _log_share_(n_new, power, residual, n_seen, noise_var, feature_var, new_rate, mean, most)
         if share > top:  # in one pass: what was chosen so far stands for all before
             total = total * math.exp(top - share) + 1.0
@@ -124,8 +126,20 @@ def _draw_own(residual, n_seen, own, n_own, noise_var, feature_var, new_rate, ra
             chosen, n_chosen = i, n_new
     if chosen >= 0:
         for j in range(n_chosen):
-            own[j] = candidates[chosen, j]
+            own[j, 0], own[j, 1] = candidates[chosen, j, 0], candidates[chosen, j, 1]
     return n_chosen
+
+
+def _draw_scale(ard, rate, rng):
+    """How much larger the weights of a feature are than their law says: 1 without ARD (ard = 0), else from its prior.
+
+    The scale of Laplace weights, and the squared one of normal weights, is InverseGamma(ard, ard).
+    """
+    if ard == 0.0:
+        return 1.0
+    # eq: own.ard
+    value = ard / rng.standard_gamma(ard)
+    return math.sqrt(value) if rate == 0.0 else value
 
 
 def _log_share(n, power, residual, n_seen, noise_var, feature_var, new_rate, mean, most):
@@ -137,6 +151,7 @@ def _log_share(n, power, residual, n_seen, noise_var, feature_var, new_rate, mea
     return share - math.log1p(mean) if n == most else share  # the proposal ends there
 
 
+draw_scale = jit(_draw_scale)
 _log_share_ = jit(_log_share)
 log_erfcx = jit(_log_erfcx)
 _excess_ = jit(_excess)

@@ -41,7 +41,7 @@ def _like_pairs(A):
 
 
 def _swap_features(
-    X, missing_start, missing_dim, V, A, counts, pairs, log_odds, noise_var, rate, precision, log_norm, rng
+    X, missing_start, missing_dim, V, A, counts, scales, pairs, log_odds, noise_var, rate, precision, log_norm, rng
 ):
     """For each row and pair of which it has exactly one: draw which one, and its weight. V and counts change in place.
 
@@ -75,7 +75,7 @@ def _swap_features(
                     if is_seen[d]:
                         product += A[k, d] * (e[d] + old * A[pairs[i, has], d])
                         square += A[k, d] * A[k, d]
-                pull[j], curve[j] = product / noise_var, square / noise_var
+                pull[j], curve[j] = scales[k] * product / noise_var, scales[k] ** 2 * square / noise_var
                 others = counts[k] - (1 if j == has else 0)
                 odds[j] = log_odds[others] + log_slab(pull[j], curve[j], rate, precision, log_norm)
             u = rng.random()
@@ -84,7 +84,7 @@ def _swap_features(
             # eq: own.swap
             delta = odds[1] - odds[0]
             new = 1 if delta > 40.0 or (delta > -40.0 and u * (1.0 + math.exp(-delta)) < 1.0) else 0
-            weight = draw_slab(pull[new], curve[new], rate, precision, rng)
+            weight = scales[pairs[i, new]] * draw_slab(pull[new], curve[new], rate, precision, rng)
             for d in range(n_dims):
                 if is_seen[d]:
                     e[d] += old * A[pairs[i, has], d] - weight * A[pairs[i, new], d]

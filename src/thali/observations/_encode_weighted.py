@@ -15,8 +15,8 @@ _SCANS, _KEPT, _PATHS, _TEMPERATURES = 100, 16, 8, 12
 _NODES, _SIMULATED = 16, 8192  # of the power of unknown features
 
 
-def encode_weighted(model: Any, X: Array, features: Array, log_odds: Array, new_rate: float) -> Encoded:
-    """`model` is concrete; features are taken as given."""
+def encode_weighted(model: Any, X: Array, features: Array, scales: Array, log_odds: Array, new_rate: float) -> Encoded:
+    """`model` is concrete; features and the scales of their weights are taken as given."""
     noise, scale = model.units
     seen = ~np.isnan(X)
     Y = np.where(seen, X if model.offset is None else X - model.offset, 0.0)
@@ -24,7 +24,7 @@ def encode_weighted(model: Any, X: Array, features: Array, log_odds: Array, new_
     if scale is not None:
         Y, features = Y / scale, features / scale
         change = seen @ np.log(scale)
-    features = np.ascontiguousarray(features)
+    features = np.ascontiguousarray(features * scales[:, None])  # weights of scale 1 go with these
     log_odds = np.asarray(log_odds, float)
     shares, powers = _unknown_power(model, new_rate)
     presence, codes = np.zeros((len(X), len(features))), np.zeros((len(X), len(features)))
@@ -34,7 +34,7 @@ def encode_weighted(model: Any, X: Array, features: Array, log_odds: Array, new_
             Y[n], seen[n], features, log_odds, noise, shares, float(model.feature_var) * powers, *model.law,
             _SCANS, _KEPT, _PATHS, _TEMPERATURES, make_generator(0),
         )  # fmt: skip
-    return Encoded(presence, codes, log_density - change, draws)
+    return Encoded(presence, codes * scales, log_density - change, draws * scales)
 
 
 def _unknown_power(model: Any, new_rate: float) -> tuple[Array, Array]:
@@ -45,9 +45,7 @@ def _unknown_power(model: Any, new_rate: float) -> tuple[Array, Array]:
     rng = make_generator(0)
     none = math.exp(-new_rate)
     counts = _at_least_one(rng, new_rate)
-    weights = model.draw_weights(rng, int(counts.sum()))
-    power = np.bincount(np.repeat(np.arange(len(counts)), counts), weights**2, len(counts))
-    nodes = np.quantile(power, (np.arange(_NODES) + 0.5) / _NODES)
+    nodes = np.quantile(model.unknown_power(rng, counts), (np.arange(_NODES) + 0.5) / _NODES)
     some = -math.expm1(-new_rate)
     return np.concatenate([[max(none, 1e-300)], np.full(_NODES, some / _NODES)]), np.concatenate([[0.0], nodes])
 

@@ -1,6 +1,6 @@
 """How far the noise may be learned away: the floor that hidden cells ask for.
 
-A factor analysis that finds hardly any factors, as with few rows, says little about the noise. Then short chains with
+A factor analysis that finds hardly any factors in few rows says little about the noise. Then short chains with
 lower and lower floors predict hidden cells, until they do worse.
 """
 

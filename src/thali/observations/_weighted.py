@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from scipy.special import gammaln
 
 from thali.binary import Array
 from thali.distributions import NormalOffset, PerDim
@@ -17,7 +18,7 @@ from thali.kernels.conditional_rows import draw_features
 from thali.kernels.scaled_rows import scaled_sweep
 from thali.kernels.scaled_slices import scaled_slice_sweep
 from thali.kernels.swaps import like_pairs, swap_features
-from thali.observations._domains import noise_domain, offset_domain, weighted_floor_domain
+from thali.observations._domains import ard_domain, noise_domain, offset_domain, weighted_floor_domain
 from thali.observations._encode_weighted import encode_weighted
 from thali.observations._factor_em import validated_factors
 from thali.observations._floors import validated_share
@@ -27,7 +28,7 @@ from thali.observations._prediction import Encoded
 from thali.rng import make_generator
 from thali.spec import hyper, positive, setting
 
-_FEW_FACTORS = 3  # up to which a factor analysis says little about the noise
+_FEW_FACTORS, _FEW_ROWS = 3, 100  # up to which a factor analysis says little about the noise
 _CANDIDATES = 8  # proposals for the features that a row alone has
 
 
@@ -57,6 +58,7 @@ class WeightedGaussian(GaussianModel):
     offset: Any = hyper(NormalOffset(), offset_domain)
     noise_floor: Any = setting("uniqueness", weighted_floor_domain)
     weight_var: float = setting(1.0, positive)
+    ard: Any = setting(None, ard_domain)
 
     @property
     @abstractmethod
@@ -76,7 +78,7 @@ class WeightedGaussian(GaussianModel):
         if "noise_var" not in self.learned:
             return adapted.replace(noise_floor=0.0)
         factors = validated_factors(make_generator(0), X)
-        if len(factors.loadings) <= _FEW_FACTORS:
+        if len(factors.loadings) <= _FEW_FACTORS and len(X) <= _FEW_ROWS:
             return adapted.replace(noise_floor=validated_share(make_generator(0), adapted.replace(noise_floor=0.0), X))
         return adapted.replace(noise_floor=np.minimum(factors.noise_var / adapted.scale, 0.999))
 
@@ -92,7 +94,29 @@ class WeightedGaussian(GaussianModel):
         return codes.astype(float)
 
     def draw_codes(self, rng: np.random.Generator, Z: Array) -> Array:
-        return Z * self.draw_weights(rng, np.shape(Z))
+        shape = np.shape(Z)
+        return Z * self.draw_weights(rng, shape) * self.draw_scales(rng, np.zeros((*shape[:-2], 0, shape[-1])))
+
+    # ---- automatic relevance: each feature has its own variance. That of its weights, in fact, since only the product
+    # counts; it is drawn when it is needed and forgotten, so that it is not part of a chain's state.
+
+    def _scale_law(self, codes: Array) -> tuple[Array, Array]:
+        """Shape and rate of the inverse of each feature's (squared, for normal weights) scale, given its codes."""
+        a, (rate, precision, _) = float(self.ard), self.law
+        n_on = np.sum(codes != 0, axis=-2)
+        if rate == 0:
+            return a + 0.5 * n_on, a + 0.5 * precision * np.sum(codes**2, axis=-2)
+        return a + n_on, a + rate * np.sum(np.abs(codes), axis=-2)
+
+    def draw_scales(self, rng: np.random.Generator, codes: Array) -> Array:
+        """Scales of the weights of each feature given its codes (..., n_rows, n_features): 1 without ARD."""
+        if self.ard is None:
+            return np.ones((*codes.shape[:-2], 1, codes.shape[-1])) if codes.ndim > 2 else np.ones(codes.shape[-1])
+        shape, rate = self._scale_law(codes)
+        # eq: own.ard
+        values = rate / rng.standard_gamma(shape)
+        values = np.sqrt(values) if self.law.rate == 0 else values
+        return values[..., None, :] if codes.ndim > 2 else values
 
     def codes(self, Z: Array, codebook: dict[str, Array]) -> Array:
         codes = np.zeros(Z.shape)
@@ -113,6 +137,11 @@ class WeightedGaussian(GaussianModel):
         """log p(W | Z)."""
         w = codes[codes != 0]
         rate, precision, log_norm = self.law
+        if self.ard is not None:
+            shape, left = self._scale_law(codes)
+            log_norm_of_scale = self.ard * np.log(self.ard) - gammaln(self.ard)
+            # eq: own.ard-weights
+            return float(np.sum(log_norm_of_scale + gammaln(shape) - shape * np.log(left)) - log_norm * w.size)
         return float(-rate * np.abs(w).sum() - 0.5 * precision * np.sum(w * w) - log_norm * w.size)
 
     def log_evidence(self, data: GaussianData, local: WeightedRows) -> float:
@@ -134,20 +163,23 @@ class WeightedGaussian(GaussianModel):
         K = local.v.shape[1]
         most_own = 0 if np.isfinite(log_odds[0]) else int(16 + 8 * new_rate)
         room = K + most_own + (K // 4 + 8 if most_own else 0)
-        V, A, counts = _with_room(local.v, self._drawn_features(rng, local), room)
+        A = self._drawn_features(rng, local)
+        V, A, counts, scales = _with_room(local.v, A, self.draw_scales(rng, local.v), room)
+        ard = self.ard or 0.0
         rate = max(new_rate, 1e-300)  # a tiny mass may round to none
         row = 0
         while row < data.n_rows:
             K, row = scaled_sweep(
-                X, data.missing_start, data.missing_dim, V, K, A, counts, log_odds, rate, noise,
-                float(self.feature_var), *self.law, _CANDIDATES, most_own, row, rng,
+                X, data.missing_start, data.missing_dim, V, K, A, counts, scales, log_odds, rate, noise,
+                float(self.feature_var), *self.law, ard, _CANDIDATES, most_own, row, rng,
             )  # fmt: skip
             if row < data.n_rows:
                 room = self.room_for(K, data, new_rate) + most_own
-                V, A, counts = _with_room(V[:, :K], A[:K], room)
+                V, A, counts, scales = _with_room(V[:, :K], A[:K], scales[:K], room)
         swap_features(
-            X, data.missing_start, data.missing_dim, V, A, counts, like_pairs(A[:K]), log_odds, noise, *self.law, rng
-        )
+            X, data.missing_start, data.missing_dim, V, A, counts, scales, like_pairs(A[:K]), log_odds,
+            noise, *self.law, rng,
+        )  # fmt: skip
         return self.rows(data, V[:, :K], data.take_filled(self.offset, scale, local.filled))
 
     def weighted_sweep(
@@ -158,8 +190,8 @@ class WeightedGaussian(GaussianModel):
         fresh = np.sqrt(self.feature_var) * rng.standard_normal((len(unused), data.n_dims))
         A = np.vstack([self._drawn_features(rng, local), fresh])
         V = np.hstack([local.v, np.zeros((data.n_rows, len(unused)))])
-        chances = np.concatenate([used, unused])
-        scaled_slice_sweep(X, data.missing_start, data.missing_dim, V, A, chances, noise, *self.law, rng)
+        chances, scales = np.concatenate([used, unused]), self.draw_scales(rng, V)
+        scaled_slice_sweep(X, data.missing_start, data.missing_dim, V, A, chances, scales, noise, *self.law, rng)
         return self.rows(data, V[:, V.any(axis=0)], data.take_filled(self.offset, scale, local.filled))
 
     def _drawn_features(self, rng: np.random.Generator, local: WeightedRows) -> Array:
@@ -180,7 +212,15 @@ class WeightedGaussian(GaussianModel):
             "features": features * sign[:, None],
             "gram_inv": book["gram_inv"] * np.outer(sign, sign),
             "weights": v[v != 0].astype(np.float32),
+            "scales": self._expected_scales(v),
         }
+
+    def _expected_scales(self, codes: Array) -> Array:
+        """The scale whose inverse (squared, for normal weights) is the expected one."""
+        if self.ard is None:
+            return np.ones(codes.shape[1])
+        shape, rate = self._scale_law(codes)
+        return np.sqrt(rate / shape) if self.law.rate == 0 else rate / shape
 
     def definite(self, rng: np.random.Generator, codebook: dict[str, Array]) -> dict[str, Array]:
         """Features drawn: their posterior covers what is not known of them when several draws are averaged."""
@@ -192,7 +232,7 @@ class WeightedGaussian(GaussianModel):
         }
 
     def encode(self, X: Array, codebook: dict[str, Array], log_odds: Array, new_rate: float) -> Encoded:
-        return encode_weighted(self, X, codebook["features"], log_odds, new_rate)
+        return encode_weighted(self, X, codebook["features"], codebook["scales"], log_odds, new_rate)
 
     def sample_codes(self, rng: np.random.Generator, encoded: Encoded, owner: Array) -> Array:
         """One of the draws of each of the rows `owner`."""
@@ -201,15 +241,19 @@ class WeightedGaussian(GaussianModel):
 
     def sample_rows(self, rng: np.random.Generator, codes: Array, codebook: dict[str, Array], n_unknown: Any) -> Array:
         counts = np.broadcast_to(np.asarray(n_unknown, dtype=np.int64), len(codes))
-        weights = self.draw_weights(rng, int(counts.sum()))
-        power = np.bincount(np.repeat(np.arange(len(codes)), counts), weights**2, len(codes))
-        return super().sample_rows(rng, codes, codebook, power)
+        return super().sample_rows(rng, codes, codebook, self.unknown_power(rng, counts))
+
+    def unknown_power(self, rng: np.random.Generator, counts: Array) -> Array:
+        """Sums of so many squared weights of features that no row has yet."""
+        n = int(counts.sum())
+        weights = self.draw_weights(rng, n) * self.draw_scales(rng, np.zeros((0, n)))
+        return np.bincount(np.repeat(np.arange(len(counts)), counts), weights**2, len(counts))
 
 
-def _with_room(V: Array, A: Array, room: int) -> tuple[Array, Array, Array]:
-    """Copies with `room` columns, and the number of non-zeros in each."""
-    K = V.shape[1]
-    room = max(room, 1)
-    wide, features, counts = np.zeros((len(V), room)), np.zeros((room, A.shape[1])), np.zeros(room, np.int64)
-    wide[:, :K], features[:K], counts[:K] = V, A, (V != 0).sum(axis=0)
-    return wide, features, counts
+def _with_room(V: Array, A: Array, scales: Array, room: int) -> tuple[Array, Array, Array, Array]:
+    """Copies with `room` columns, the number of non-zeros in each, and their scales."""
+    K, room = V.shape[1], max(room, 1)
+    wide, features = np.zeros((len(V), room)), np.zeros((room, A.shape[1]))
+    counts, wide_scales = np.zeros(room, np.int64), np.ones(room)
+    wide[:, :K], features[:K], counts[:K], wide_scales[:K] = V, A, (V != 0).sum(axis=0), scales
+    return wide, features, counts, wide_scales
