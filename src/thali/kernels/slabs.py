@@ -94,9 +94,10 @@ def _draw_own(residual, n_seen, own, n_own, noise_var, feature_var, new_rate, ra
     """Choose anew how many features a row alone has, and their weights; the features' values are integrated out.
 
     The present choice own[:n_own], weights and their scales (capacity, 2), competes with the rows of `candidates`
-    (choices, most, 2), which are drawn here, by posterior over proposal density (iterated sampling-importance-resampling): the number has a geometric proposal, weights their
-    prior. `residual` is the square of what the row's other features leave in its n_seen cells; the weights enter by
-    the sum of their squares alone. own changes in place; returns the number.
+    (choices, most, 2), which are drawn here, by posterior over proposal density (iterated sampling-importance-
+    resampling): the number has a geometric proposal, weights their prior. `residual` is the square of what the row's
+    other features leave in its n_seen cells; the weights enter by the sum of their squares alone. own changes in place;
+    returns the number.
     """
     n_choices, most = candidates.shape[0], candidates.shape[1]
     mean = max(1.0, new_rate)
