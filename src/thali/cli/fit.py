@@ -16,7 +16,11 @@ from thali.cli.outcome import report, run_folder, sample
 from thali.cli.resume import remember
 from thali.errors import InvalidFileError, InvalidParameterError
 
-_WORDS = {Observation.LINEAR_GAUSSIAN: "linear-Gaussian"}
+_WORDS = {
+    Observation.LINEAR_GAUSSIAN: "linear-Gaussian",
+    Observation.FACTOR_ANALYSIS: "factor analysis",
+    Observation.ICA: "independent components",
+}
 
 
 def fit(
@@ -34,11 +38,16 @@ def fit(
     mass: Annotated[
         float | None, typer.Option(help="Features that a row is expected to have; learned if not given.")
     ] = None,
-    noise: Annotated[Noise, typer.Option(help="One noise level for all dims, or one for each.")] = Noise.COMMON,
+    noise: Annotated[
+        Noise | None, typer.Option(help="One noise level for all dims (linear-gaussian), or one for each (others).")
+    ] = None,
     noise_floor: Annotated[
-        float, typer.Option(help="Least noise, as a share of a dim's variance; from 0 to below 1.")
-    ] = 0.0,
-    offset: Annotated[Offset, typer.Option(help="A row without features is zero, or is learned.")] = Offset.NONE,
+        float | None,
+        typer.Option(help="Least noise, as a share of a dim's variance; 0 (linear-gaussian) or found (others)."),
+    ] = None,
+    offset: Annotated[
+        Offset | None, typer.Option(help="A row without features is zero (linear-gaussian), or learned (others).")
+    ] = None,
     chains: Annotated[int, typer.Option(min=1, help="Chains, compared to judge convergence.")] = 4,
     warmup: Annotated[int | None, typer.Option(min=0, help="Sweeps before the first draw; by default 500.")] = None,
     draws: Annotated[int | None, typer.Option(min=1, help="Draws kept from each chain; by default 500.")] = None,

@@ -16,11 +16,19 @@ from thali.errors import InvalidParameterError
 
 def howmany(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Data: csv, tsv, txt (also .gz), npy, npz, parquet.")],
-    noise: Annotated[Noise, typer.Option(help="One noise level for all dims, or one for each.")] = Noise.COMMON,
+    observation: Annotated[
+        Observation, typer.Option(help="How a row comes about from its features.")
+    ] = Observation.LINEAR_GAUSSIAN,
+    noise: Annotated[
+        Noise | None, typer.Option(help="One noise level for all dims (linear-gaussian), or one for each (others).")
+    ] = None,
     noise_floor: Annotated[
-        float, typer.Option(help="Least noise, as a share of a dim's variance; from 0 to below 1.")
-    ] = 0.0,
-    offset: Annotated[Offset, typer.Option(help="A row without features is zero, or is learned.")] = Offset.NONE,
+        float | None,
+        typer.Option(help="Least noise, as a share of a dim's variance; 0 (linear-gaussian) or found (others)."),
+    ] = None,
+    offset: Annotated[
+        Offset | None, typer.Option(help="A row without features is zero (linear-gaussian), or learned (others).")
+    ] = None,
     chains: Annotated[int, typer.Option(min=1, help="Chains, compared to judge convergence.")] = 4,
     warmup: Annotated[int | None, typer.Option(min=0, help="Sweeps before the first draw; by default 500.")] = None,
     draws: Annotated[int | None, typer.Option(min=1, help="Draws kept from each chain; by default 500.")] = None,
@@ -44,7 +52,7 @@ def howmany(
     data = read_data(file, 0.0, seed)
     try:
         model = make_estimator(
-            make_observation(Observation.LINEAR_GAUSSIAN, noise, noise_floor, offset),
+            make_observation(observation, noise, noise_floor, offset),
             make_prior(Prior.IBP, None, None),
             data.X.shape,
             {"n_warmup": warmup, "n_draws": draws},

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
 class Observation(StrEnum):
     LINEAR_GAUSSIAN = "linear-gaussian"
+    FACTOR_ANALYSIS = "factor-analysis"
+    ICA = "ica"
 
 
 class Prior(StrEnum):
@@ -34,15 +36,22 @@ def make_prior(kind: Prior, max_features: int | None, mass: float | None) -> Any
     return IBP(**parts) if kind is Prior.IBP else BetaBernoulli(**parts)
 
 
-def make_observation(kind: Observation, noise: Noise, noise_floor: float, offset: Offset) -> Any:
-    from thali import LinearGaussian, NormalOffset, PerDim
+def make_observation(kind: Observation, noise: Noise | None, noise_floor: float | None, offset: Offset | None) -> Any:
+    """What is None is left to the model."""
+    from thali import ICA, FactorAnalysis, LinearGaussian, NormalOffset, PerDim
 
-    kinds = {Observation.LINEAR_GAUSSIAN: LinearGaussian}
-    parts: dict[str, Any] = {"noise_floor": noise_floor}
-    if noise is Noise.PER_DIM:
-        parts["noise_var"] = PerDim()
-    if offset is Offset.LEARNED:
-        parts["offset"] = NormalOffset()
+    kinds = {
+        Observation.LINEAR_GAUSSIAN: LinearGaussian,
+        Observation.FACTOR_ANALYSIS: FactorAnalysis,
+        Observation.ICA: ICA,
+    }
+    parts: dict[str, Any] = {}
+    if noise_floor is not None:
+        parts["noise_floor"] = noise_floor
+    if noise is not None:
+        parts["noise_var"] = PerDim() if noise is Noise.PER_DIM else LinearGaussian().noise_var
+    if offset is not None:
+        parts["offset"] = NormalOffset() if offset is Offset.LEARNED else None
     return kinds[kind](**parts)
 
 
