@@ -24,6 +24,7 @@ _LOOK = 0.2  # seconds between two looks of the main thread: a signal is heard t
 class Restart(NamedTuple):
     """How one restart went: its last state, the objective and the number of features after its start and each pass."""
 
+    number: int
     state: Any
     objective: list[float]
     n_features: list[int]
@@ -72,7 +73,7 @@ def optimise(
                 file=sys.stderr,
                 flush=True,
             )
-        return Restart(state, objective, n_features, not changed)
+        return Restart(number, state, objective, n_features, not changed)
 
     with on_stop_signal(lambda: stop.append("interrupt")), threadpool_limits(1, "blas"):
         data = inference.prepare(model, X)
@@ -81,8 +82,8 @@ def optimise(
             while wait(futures, _LOOK).not_done:
                 pass
         restarts = [found for future in futures if (found := future.result()) is not None]
-        best = min(range(len(restarts)), key=lambda i: restarts[i].state.objective)
-        draw = inference.record(streams[best], restarts[best].state, model, data)
+        best = min(restarts, key=lambda restart: restart.state.objective)
+        draw = inference.record(streams[best.number], best.state, model, data)
     cut_short = is_over() and (len(restarts) < len(streams) or not all(restart.settled for restart in restarts))
     reason = ("interrupt" if stop else "max_time") if cut_short else None
     return Result(Draws.from_chains(model, [[draw]]), _history(restarts, inference.remarks(data)), reason)

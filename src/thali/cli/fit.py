@@ -111,7 +111,7 @@ def fit(
     say(f"{file.name}  {data.describe()}  -> {_WORDS[observation]}", quiet=quiet)
     say(f"inference: {reason}", quiet=quiet)
     say(f"{count(chains, 'chain')} of {_plan(inference)}, seed {seed}", quiet=quiet)
-    compile_kernels(quiet=quiet)
+    compile_kernels(model.observation, quiet=quiet)
     try:
         if checkpoint:
             remember(folder, {"file": str(file.resolve()), "holdout": holdout, "seed": seed})

@@ -65,7 +65,7 @@ def howmany(
     except InvalidParameterError as error:
         raise typer.BadParameter(str(error)) from error
     say(f"{file.name}  {data.describe()}, seed {seed}", quiet=quiet)
-    compile_kernels(quiet=quiet)
+    compile_kernels(model.observation, quiet=quiet)
     model = sample(lambda: model.fit(data.visible), data, file)
 
     from thali.cli.summary import summarise

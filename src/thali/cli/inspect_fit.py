@@ -99,7 +99,7 @@ def _fit(model: "LatentFeatures") -> dict[str, Any]:
         "inference": to_json(model.inference_.inference),
         "reason": f"{_brief(model.inference_.inference)}: {model.inference_.reason.partition(': ')[2]}",
         "seed": model.random_state,
-        "n_draws_asked": model.inference_.inference.n_draws,
+        "n_draws_asked": getattr(model.inference_.inference, "n_draws", 1),  # an optimiser ends with one
         **summary,
         "check": model.check(),
         "chains": [
@@ -157,7 +157,7 @@ def _show_fit(file: Path, fit: dict[str, Any]) -> None:
     for name, value in fit["hyperparameters"].items():
         line(name, plus_minus(**value))
     show("")
-    show("chain   features  free energy")
+    show("chain   features  free energy" if fit["diagnostics"] else "start   features   -objective")
     for number, chain in enumerate(fit["chains"]):
         reported = "  reported" if chain["reported"] else ""
         show(f"{number:<6}  {chain['n_features']:8}  {chain['free_energy']:11.1f}{reported}")
