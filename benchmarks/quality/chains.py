@@ -21,9 +21,15 @@ def lacks(settings: dict[str, Any]) -> list[str]:
 def at_truth(inference: Any, rng: np.random.Generator, model: Model, data: Any, truth: Any) -> Any:
     """The state of a sampler at what made the data, a QualitySet."""
     prior = model.prior.resample(rng, model.prior.draw(rng), truth.Z)
-    observation = model.observation.draw(rng, truth.X.shape[1])
-    observation = observation.replace(noise_var=truth.noise_var, feature_var=float(np.mean(truth.features**2)))
-    return inference.at(prior, observation, data, truth.Z, truth.X)
+    n_dims = truth.X.shape[1]
+    observation = model.observation.draw(rng, n_dims)
+    feature_var = float(np.mean(truth.features**2))
+    values = {"noise_var": truth.noise_var, "feature_var": feature_var}
+    if observation.per_dim:  # then features are measured in units of the noise
+        values = {"noise_var": np.full(n_dims, truth.noise_var), "feature_var": feature_var / truth.noise_var}
+    if observation.offset is not None:
+        values["offset"] = np.zeros(n_dims)
+    return inference.at(prior, observation.replace(**values), data, truth.codes, truth.X)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,3 +76,24 @@ def mean_error(values: Array) -> float:
     """Monte Carlo standard error of the mean of one chain."""
     ess = effective_size(values[None, :])
     return 0.0 if ess is None else float(values.std(ddof=1) / np.sqrt(max(ess, 1.0)))
+
+
+def disagreements(rows: list[dict[str, Any]], names: list[str], limit: float = 4.0) -> list[list[str]]:
+    """Means that are more than `limit` errors away from those of the variant of the same set with the most effective
+    samples, as cells of a table."""
+    found = []
+    for row in rows:
+        for name in names:
+            others = [r for r in rows if r["set"] == row["set"] and r[name]["ess"] is not None]
+            if not others:
+                continue
+            best = max(others, key=lambda r: r[name]["ess"])
+            error = np.hypot(row[name]["error"], best[name]["error"])
+            apart = abs(row[name]["mean"] - best[name]["mean"]) / error if error > 0 else 0.0
+            if apart > limit:
+                ess = row[name]["ess"]
+                found.append([
+                    f"{row['set']} / {row['variant']}", name, f"{row[name]['mean']:.5g}", best["variant"],
+                    f"{best[name]['mean']:.5g}", f"{apart:.1f}", "still" if ess is None else f"{ess:.0f}",
+                ])  # fmt: skip
+    return found

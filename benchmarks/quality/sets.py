@@ -12,7 +12,7 @@ from thali import datasets
 
 
 class QualitySet(NamedTuple):
-    """X = Z A + noise, and what made it."""
+    """X = Z A + noise, or (Z * W) A + noise, and what made it."""
 
     name: str
     X: np.ndarray  # (n_rows, n_dims)
@@ -20,6 +20,12 @@ class QualitySet(NamedTuple):
     features: np.ndarray  # (n_features, n_dims)
     noise_var: float
     right: str  # the right K is that of the "truth", of the "best" mode known, or "open"
+    law: str = "none"  # of the weights: "normal" or "laplace", or there are none
+    W: np.ndarray | None = None  # (n_rows, n_features)
+
+    @property
+    def codes(self) -> np.ndarray:
+        return self.Z if self.W is None else self.Z * self.W
 
 
 def _linear(name: str, rng: np.random.Generator, Z: np.ndarray, n_dims: int, noise_sd: float, right: str) -> QualitySet:
@@ -113,6 +119,35 @@ def over(seed: int = 5) -> QualitySet:
     return _independent("over", seed, (800, 5, 8), noise_sd=0.15, right="open")
 
 
+def _weighted(
+    name: str, seed: int, shape: tuple[int, int, int], law: str, *, share: float, noise_sd: float, alike: float = 0.0
+) -> QualitySet:
+    """As `_independent` with weights of scale 1; `alike` is the cosine of the first two features."""
+    n_rows, n_dims, n_features = shape
+    rng = np.random.default_rng(seed)
+    Z = rng.random((n_rows, n_features)) < share
+    W = rng.standard_normal(Z.shape) if law == "normal" else rng.laplace(size=Z.shape)
+    features = rng.standard_normal((n_features, n_dims))
+    features[1] = alike * features[0] + np.sqrt(1 - alike**2) * features[1]
+    X = (Z * W) @ features + noise_sd * rng.standard_normal((n_rows, n_dims))
+    return QualitySet(name, X, Z.astype(np.uint8), features, noise_sd**2, "truth", law, W)
+
+
+def factors(seed: int = 20) -> QualitySet:
+    """300 x 20, K = 5 with normal weights; two features are much alike."""
+    return _weighted("factors", seed, (300, 20, 5), "normal", share=0.3, noise_sd=0.5, alike=0.7)
+
+
+def many_factors(seed: int = 21) -> QualitySet:
+    """500 x 100, K = 12 with normal weights."""
+    return _weighted("many-factors", seed, (500, 100, 12), "normal", share=0.3, noise_sd=0.5)
+
+
+def sources(seed: int = 22) -> QualitySet:
+    """2500 x 10, K = 5 with Laplace weights: speakers who are silent half of the time, in ten microphones."""
+    return _weighted("sources", seed, (2500, 10, 5), "laplace", share=0.5, noise_sd=0.2)
+
+
 SETS: dict[str, Callable[[], QualitySet]] = {
     "bars-0.0625": lambda: bars(0.0625),
     "bars-0.25": lambda: bars(0.25),
@@ -124,4 +159,10 @@ SETS: dict[str, Callable[[], QualitySet]] = {
     "wide": wide,
     "excl": excl,
     "over": over,
+}
+
+WEIGHTED_SETS: dict[str, Callable[[], QualitySet]] = {
+    "factors": factors,
+    "many-factors": many_factors,
+    "sources": sources,
 }
