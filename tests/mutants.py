@@ -14,7 +14,7 @@ from types import ModuleType
 
 import thali.kernels
 
-MODULES = ("collapsed_rows", "replicates", "move_replicates", "parallel_rows", "importance_rows")
+MODULES = ("collapsed_rows", "replicates", "move_replicates", "parallel_rows", "importance_rows", "swaps")
 SOURCE = Path(thali.kernels.__file__).parent
 CACHE = Path(__file__).parents[1] / ".pytest_cache" / "mutants"
 
@@ -104,6 +104,8 @@ MUTANTS = {
         ("tau = 1.0 / (noise_var + power * feature_var)", "tau = 1.0 / noise_var"),
     ),
     "weights' prior left out": ("slabs.py", ("0.5 * b * b / curve - log_norm", "0.5 * b * b / curve")),
+    "cells left as they were before a swap": ("swaps.py", ("            chosen = True\n", "")),
+    "swaps without the prior": ("swaps.py", ("log_odds[others] + log_slab(", "log_slab(")),
     "births without the present state": (
         "slabs.py",
         ("    total = 1.0\n    chosen, n_chosen", "    top, total = -1e300, 0.0\n    chosen, n_chosen"),

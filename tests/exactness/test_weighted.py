@@ -11,6 +11,7 @@ from tiny import MISSING, data
 from thali import IBP, ICA, BetaBernoulli, BetaProcess, FactorAnalysis, Gamma, Gibbs, NormalOffset, PerDim, SliceSampler
 from thali.distributions import InverseGamma, LogNormal
 from thali.kernels.replicates import scaled_replicates
+from thali.kernels.swaps import swap_features
 from thali.model import Model
 from thali.testing import z_limit
 from thali.testing.enumerate import all_classes, all_matrices
@@ -54,6 +55,43 @@ def test_wrong_sweeps_fail(name, rng):
         PRIORS["one parameter"], MODELS["normal"], rng, sweep=sweep, n_replicates=200_000, capacity=64
     )
     assert not result.passed, result.worst
+
+
+def swap_scores(swap_features, model, rng, n_rows=40_000):
+    """z-scores of second moments of codes and missing cells after swaps in rows that are independent given A."""
+    A = np.array([[1.0, 0.5, -0.4], [0.8, 0.7, 0.1], [-0.3, 0.6, 0.9]])
+    share = np.array([0.2, 0.6, 0.4])
+    Z = rng.random((n_rows, 3)) < share
+    V = Z * model.draw_weights(rng, Z.shape)
+    X = V @ A + model.noise_var**0.5 * rng.standard_normal(Z.shape)
+    starts, dims = np.arange(n_rows + 1), rng.integers(0, 3, n_rows)  # one missing cell a row
+    # counts lie so far apart that each feature has its own odds, whatever rows change to it: rows are independent
+    table = np.repeat(np.log(share / (1 - share)), n_rows)
+    counts = n_rows * np.arange(3) + n_rows // 2
+    pairs = np.array([[0, 1], [1, 0], [2, 1]])
+    swap_features(X, starts, dims, V, A, counts, np.ones(3), pairs, table, model.noise_var, *model.law, rng)
+    cell = X[np.arange(n_rows), dims]
+    power = share * model.weight_var
+    values, wanted = [], []
+    for k in range(3):
+        values += [V[:, k] != 0, V[:, k] ** 2, cell * V[:, k] - A[k, dims] * power[k]]
+        wanted += [share[k], power[k], 0.0]
+    values.append((cell - np.sum(V * A[:, dims].T, axis=1)) ** 2)
+    wanted.append(model.noise_var)
+    values = np.array(values, dtype=float)
+    return (values.mean(axis=1) - wanted) / (values.std(axis=1) / np.sqrt(n_rows))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_swaps_keep_the_joint_distribution(model, rng):
+    z = swap_scores(swap_features, MODELS[model], rng)
+    assert np.abs(z).max() <= z_limit(len(z)), z
+
+
+@pytest.mark.parametrize("name", ["cells left as they were before a swap", "swaps without the prior"])
+def test_wrong_swaps_fail(name, rng):
+    z = swap_scores(mutant(name)["swaps"].swap_features, MODELS["normal"], rng)
+    assert np.abs(z).max() > z_limit(len(z)), z
 
 
 def weights_by_quantiles(model, shape, n_points, seed):

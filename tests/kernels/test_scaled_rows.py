@@ -272,7 +272,7 @@ def run_swaps(module, seed, missing, law, finite):
     pairs = module.like_pairs(features)
     scales = rng.uniform(0.5, 2.0, 5)
     module.swap_features(X, starts, dims, V, features, counts, scales, pairs, prior.log_odds(9), NOISE, *law, rng)
-    return len(pairs), pairs, V, counts, rng.random()
+    return len(pairs), pairs, V, counts, X, rng.random()
 
 
 @pytest.mark.parametrize("finite", [False, True], ids=["infinite", "finite"])

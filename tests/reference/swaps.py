@@ -18,6 +18,7 @@ def swap_features(
     for n in range(len(X)):
         seen = np.ones(X.shape[1], dtype=bool)
         seen[missing_dim[missing_start[n] : missing_start[n + 1]]] = False
+        chosen = False
         for pair in pairs:
             on = V[n, pair] != 0
             if on.sum() != 1:
@@ -32,7 +33,11 @@ def swap_features(
             u = rng.random()
             if odds[int(on[1])] == -np.inf:
                 continue
+            chosen = True
             new = int(u < 1 / (1 + np.exp(odds[0] - odds[1])))
             V[n, pair] = 0.0
             V[n, pair[new]] = scales[pair[new]] * draw_slab(*forms[new], rate, precision, rng)
             counts[pair] = (V[:, pair] != 0).sum(axis=0)
+        if chosen:
+            for d in np.flatnonzero(~seen):
+                X[n, d] = V[n] @ A[: V.shape[1], d] + np.sqrt(noise_var) * rng.standard_normal()

@@ -43,10 +43,11 @@ def _like_pairs(A):
 def _swap_features(
     X, missing_start, missing_dim, V, A, counts, scales, pairs, log_odds, noise_var, rate, precision, log_norm, rng
 ):
-    """For each row and pair of which it has exactly one: draw which one, and its weight. V and counts change in place.
+    """For each row and pair of which it has exactly one: draw which one, and its weight. X, V and counts change in place.
 
     Which pairs there are depends on the features alone, and both choices lie in the same set, so that this is a Gibbs
-    step. The only row with a feature keeps it, unless the prior allows empty columns. Cost O(N D (K + pairs)).
+    step. A row's missing cells are integrated out, so that they are drawn anew if there was a choice. The only row
+    with a feature keeps it, unless the prior allows empty columns. Cost O(N D (K + pairs)).
     """
     n_rows, n_dims = X.shape
     K = V.shape[1]
@@ -54,6 +55,7 @@ def _swap_features(
     is_seen = np.ones(n_dims, np.bool_)
     pull, curve, odds = np.zeros(2), np.zeros(2), np.zeros(2)
     for n in range(n_rows if len(pairs) > 0 else 0):
+        chosen = False
         for d in missing_dim[missing_start[n] : missing_start[n + 1]]:
             is_seen[d] = False
         for d in range(n_dims):
@@ -81,6 +83,7 @@ def _swap_features(
             u = rng.random()
             if odds[has] == -np.inf:  # no other row has it
                 continue
+            chosen = True
             # eq: own.swap
             delta = odds[1] - odds[0]
             new = 1 if delta > 40.0 or (delta > -40.0 and u * (1.0 + math.exp(-delta)) < 1.0) else 0
@@ -94,6 +97,11 @@ def _swap_features(
             counts[pairs[i, new]] += 1
         for d in missing_dim[missing_start[n] : missing_start[n + 1]]:
             is_seen[d] = True
+            if chosen:  # else they still go with the row's codes
+                mean = 0.0
+                for k in range(K):
+                    mean += V[n, k] * A[k, d]
+                X[n, d] = mean + math.sqrt(noise_var) * rng.standard_normal()
 
 
 like_pairs = jit(_like_pairs)
