@@ -43,7 +43,7 @@ def _like_pairs(A):
 def _swap_features(
     X, missing_start, missing_dim, V, A, counts, scales, pairs, log_odds, noise_var, rate, precision, log_norm, rng
 ):
-    """For each row and pair of which it has exactly one: draw which one, and its weight. X, V and counts change in place.
+    """For each row and pair of which it has exactly one: draw which, and its weight. X, V and counts change in place.
 
     Which pairs there are depends on the features alone, and both choices lie in the same set, so that this is a Gibbs
     step. A row's missing cells are integrated out, so that they are drawn anew if there was a choice. The only row
