@@ -1,6 +1,6 @@
 """How fast do the samplers mix? Effective samples of K, log joint and a held-out score per second.
 
-    python benchmarks/quality/mixing.py [--sets A,B] [--variants A,B] [--chains 2] [--warmup 200] [--draws 1000]
+    python benchmarks/quality/mixing.py [--sets A,B] [--variants A,B] [--chains 2] [--warmup 150] [--draws 600]
 
 All chains start at the codes that made the data, so that mixing is compared, not the luck of a start, and
 hyperparameters are learned. 5 % of the cells are hidden, the same for all; the score of a state is the mean log density
@@ -139,8 +139,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--sets", type=lambda t: listed(t, list(ALL_SETS)), default=USUAL, metavar="A,B")
     parser.add_argument("--variants", type=lambda t: listed(t, list(VARIANTS)), default=list(VARIANTS), metavar="A,B")
     parser.add_argument("--chains", type=int, default=2, metavar="N")
-    parser.add_argument("--warmup", type=int, default=200, metavar="N")
-    parser.add_argument("--draws", type=int, default=1000, metavar="N")
+    parser.add_argument("--warmup", type=int, default=150, metavar="N")
+    parser.add_argument("--draws", type=int, default=600, metavar="N")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file, or continue it")
     options = parser.parse_args(arguments)
 
