@@ -5,7 +5,6 @@ suffice because a kernel releases the interpreter lock for a whole sweep; a proc
 take turns, so that with few threads, too, all of them have draws when a run is stopped.
 """
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from thali.errors import InvalidParameterError
 from thali.model import Model
 from thali.posterior import Draw, Draws
 from thali.stopping import Target, on_stop_signal
+from thali.threads import n_cores
 
 _TURN = 1.0  # seconds for which a chain keeps its thread while others wait
 _LOOK = 0.2  # seconds between two looks of the main thread
@@ -72,9 +72,8 @@ def iterate(
 
 def resolve_n_jobs(n_jobs: int | None, n_chains: int) -> int:
     """Number of threads: None or -1 for as many as cores and chains allow."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if n_jobs is None or (isinstance(n_jobs, int | np.integer) and n_jobs == -1):
-        n_jobs = cores
+        n_jobs = n_cores()
     if not isinstance(n_jobs, int | np.integer) or isinstance(n_jobs, bool) or n_jobs < 1:
         raise InvalidParameterError(f"n_jobs must be None, -1 or a positive integer. Got {n_jobs!r}.")
     return min(int(n_jobs), n_chains)

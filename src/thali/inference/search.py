@@ -40,10 +40,10 @@ def find_start(
 ) -> State:
     """A state to begin with; the search ends after `budget` sweeps without progress. No budget, no search."""
     matrix, has_offset = model.observation.as_matrix(data)
-    matrix = low_rank_completion(matrix)
     n_features = getattr(model.prior, "n_features", None)
     if not can_move(model.observation):
         return _find_codes(rng, model, data, matrix, kind, n_features)
+    matrix = low_rank_completion(matrix)
     empty = np.zeros((len(matrix), 0), dtype=np.uint8)
     Z = empty if kind == "empty" else spectral_start(rng, matrix, has_offset=has_offset)
     Z = fit_columns(Z, n_features)
@@ -74,7 +74,7 @@ def _find_codes(
     """For models whose features have weights: sources from the leading directions of the data."""
     codes = np.zeros((len(matrix), 0)) if kind == "empty" else source_start(rng, matrix)
     codes = fit_columns(codes, n_features)
-    observation, local = model.observation.start(data, codes, matrix)
+    observation, local = model.observation.start(data, codes, low_rank_completion(matrix))
     prior = model.prior.resample(rng, model.prior.draw(rng), local.z)
     return prior, observation, local
 

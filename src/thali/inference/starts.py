@@ -36,8 +36,15 @@ def spectral_start(rng: np.random.Generator, X: Array, *, has_offset: bool) -> A
 
 
 def source_start(rng: np.random.Generator, X: Array) -> Array:
-    """Codes (n_rows, n_features), none of them zero: independent sources of unit variance."""
-    _, white, _, _ = _signals(X, min(_MAX_START, max(len(X) // 4, 1)))
+    """Codes (n_rows, n_features), none of them zero: independent sources of unit variance, X may have missing cells.
+
+    Completed cells have no noise, which lets too many directions pass: their number is that of the mean-filled data.
+    """
+    limit = min(_MAX_START, max(len(X) // 4, 1))
+    missing = np.isnan(X)
+    if missing.any():
+        limit = len(_signals(np.where(missing, np.nanmean(X, axis=0), X), limit)[3])
+    _, white, _, _ = _signals(low_rank_completion(X), limit)
     return white @ _independent(rng, white).T if white.shape[1] else white
 
 
@@ -71,6 +78,12 @@ def low_rank_completion(X: Array) -> Array:
         keep = _n_signals(eigen, _noise_level(eigen, *X.shape), *X.shape)
         filled = np.where(missing, mean + (left[:, :keep] * singular[:keep]) @ right[:keep], X)
     return filled
+
+
+def noise_level(X: Array) -> float:
+    """Noise variance of complete data: that of the bulk of their spectrum."""
+    singular = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)
+    return _noise_level(singular**2 / len(X), *X.shape)
 
 
 def _n_signals(eigen: Array, noise: float, n_rows: int, n_dims: int) -> int:

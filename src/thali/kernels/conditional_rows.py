@@ -124,7 +124,7 @@ def _conditional_sweep(
             n_new = pending
             pending = -1
         for k in range(K):
-            counts[k] += int(z[k]) - Z[n, k]
+            counts[k] += int(z[k]) - int(Z[n, k])
             Z[n, k] = 1 if z[k] != 0.0 else 0
         is_full = K + n_new > capacity
         if is_full:

@@ -41,11 +41,17 @@ def _encode_scaled(
     for k in range(K):
         for j in range(k):
             gram[j, k] = gram[k, j]
-    v, Gv = np.zeros(K), np.zeros(K)
     log_nodes = np.log(unknown_share)
+    terms = np.zeros(n_nodes)
+    if K == 0:
+        for j in range(n_nodes):
+            terms[j] = _log_node_(j, square, n_seen, noise_var, unknown_var, log_nodes)
+        top = terms.max()
+        density = top + math.log(np.exp(terms - top).sum()) - 0.5 * n_seen * math.log(2.0 * math.pi)
+        return presence, codes, kept, density
+    v, Gv = np.zeros(K), np.zeros(K)
     chance, centre, spread = np.full(K, 0.5), np.zeros(K), np.ones(K)  # where the path begins
     log_first = np.zeros(n_nodes)
-    terms = np.zeros(n_nodes)
 
     # --- the posterior itself
     node = 0

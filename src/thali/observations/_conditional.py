@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from thali.kernels.conditional_rows import conditional_sweep, draw_features
+from thali.kernels.importance_rows import importance_sweep
 from thali.kernels.weighted_rows import weighted_sweep
 from thali.observations._gaussian import GaussianData, GaussianRows
 
@@ -39,6 +40,28 @@ class ConditionalGaussian:
             )  # fmt: skip
             if row < data.n_rows:
                 Z, A, counts = _with_room(Z[:, :K], A[:K], self.room_for(K + pending, data, new_rate))
+        filled = data.take_filled(self.offset, scale, local.filled)
+        return self.rows(data, Z[:, :K], filled)
+
+    def importance_sweep(
+        self,
+        rng: np.random.Generator,
+        data: GaussianData,
+        local: GaussianRows,
+        log_odds: Array,
+        new_rate: float,
+        n_candidates: int,
+    ) -> GaussianRows:
+        noise, scale = self.units
+        X, _, _ = data.standardised(self.offset, scale, local.filled)
+        K = local.z.shape[1]
+        Z, A, counts = _with_room(local.z, self._drawn_features(rng, local), K + (0 if new_rate == 0 else 8 + K // 4))
+        K, Z, _, _ = importance_sweep(
+            X, data.missing_start, data.missing_dim, Z, K, A, counts,
+            log_odds, new_rate, noise, float(self.feature_var), n_candidates, rng,
+        )  # fmt: skip
+        if local.z.shape[1] < K:
+            self.room_for(K, data, new_rate)
         filled = data.take_filled(self.offset, scale, local.filled)
         return self.rows(data, Z[:, :K], filled)
 

@@ -16,15 +16,18 @@ from thali.errors import InvalidDataError
 from thali.kernels.conditional_rows import draw_features
 from thali.kernels.scaled_rows import scaled_sweep
 from thali.kernels.scaled_slices import scaled_slice_sweep
+from thali.kernels.swaps import like_pairs, swap_features
 from thali.observations._domains import noise_domain, offset_domain, weighted_floor_domain
 from thali.observations._encode_weighted import encode_weighted
 from thali.observations._factor_em import validated_factors
+from thali.observations._floors import validated_share
 from thali.observations._gaussian import GaussianData
 from thali.observations._gaussian_model import GaussianModel
 from thali.observations._prediction import Encoded
 from thali.rng import make_generator
 from thali.spec import hyper, positive, setting
 
+_FEW_FACTORS = 3  # up to which a factor analysis says little about the noise
 _CANDIDATES = 8  # proposals for the features that a row alone has
 
 
@@ -72,8 +75,10 @@ class WeightedGaussian(GaussianModel):
             return adapted
         if "noise_var" not in self.learned:
             return adapted.replace(noise_floor=0.0)
-        unique = validated_factors(make_generator(0), X).noise_var
-        return adapted.replace(noise_floor=np.minimum(unique / adapted.scale, 0.999))
+        factors = validated_factors(make_generator(0), X)
+        if len(factors.loadings) <= _FEW_FACTORS:
+            return adapted.replace(noise_floor=validated_share(make_generator(0), adapted.replace(noise_floor=0.0), X))
+        return adapted.replace(noise_floor=np.minimum(factors.noise_var / adapted.scale, 0.999))
 
     # ---- codes are weights where the bits are on
 
@@ -104,12 +109,15 @@ class WeightedGaussian(GaussianModel):
         V = np.ascontiguousarray(codes, dtype=float)
         return WeightedRows((V != 0).astype(np.uint8), V, *self.statistics(data, V, filled), filled)
 
+    def log_codes(self, codes: Array) -> float:
+        """log p(W | Z)."""
+        w = codes[codes != 0]
+        rate, precision, log_norm = self.law
+        return float(-rate * np.abs(w).sum() - 0.5 * precision * np.sum(w * w) - log_norm * w.size)
+
     def log_evidence(self, data: GaussianData, local: WeightedRows) -> float:
         """log p(X, W | Z), features integrated out and missing cells at their current values."""
-        w = local.v[local.v != 0]
-        rate, precision, log_norm = self.law
-        log_weights = -rate * np.abs(w).sum() - 0.5 * precision * np.sum(w * w) - log_norm * w.size
-        return super().log_evidence(data, local) + float(log_weights)
+        return super().log_evidence(data, local) + self.log_codes(local.v)
 
     def tempered(self, factor: float) -> Self:
         """The same model with `factor` times the noise variance and features of the same size."""
@@ -137,6 +145,9 @@ class WeightedGaussian(GaussianModel):
             if row < data.n_rows:
                 room = self.room_for(K, data, new_rate) + most_own
                 V, A, counts = _with_room(V[:, :K], A[:K], room)
+        swap_features(
+            X, data.missing_start, data.missing_dim, V, A, counts, like_pairs(A[:K]), log_odds, noise, *self.law, rng
+        )
         return self.rows(data, V[:, :K], data.take_filled(self.offset, scale, local.filled))
 
     def weighted_sweep(

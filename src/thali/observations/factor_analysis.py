@@ -15,8 +15,9 @@ class FactorAnalysis(WeightedGaussian):
     noise_var, feature_var, offset, scale: as in `LinearGaussian`; here each dim has its own noise and the offset is
     learned, unless said otherwise.
     noise_floor: a share of each dim's variance below which learned noise does not go, or "uniqueness": the noise that
-    an ordinary factor analysis leaves, its number of factors chosen by hidden cells. On real data the number of
-    features is a function of the floor.
+    an ordinary factor analysis leaves, its number of factors chosen by hidden cells; where it has three factors or
+    fewer, which says little, a share that is chosen by hidden cells, too. On real data the number of features is a
+    function of the floor.
     weight_var: fixed, since only its product with feature_var can be known. Of each feature, the value that is largest
     in size is shown as positive.
     """
