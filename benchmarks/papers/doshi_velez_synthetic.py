@@ -1,6 +1,6 @@
 """Samplers of the linear-Gaussian model against the clock: Figures 4 to 7 of Doshi-Velez et al. (2009).
 
-    python benchmarks/papers/doshi_velez_synthetic.py [--samplers A,B] [--restarts 3] [--seconds 4] [--picture PATH]
+    python benchmarks/papers/doshi_velez_synthetic.py [--samplers A,B] [--restarts 3] [--seconds 3] [--picture PATH]
                                                       [--json PATH] [--full]
 
 Z is drawn from truncated sticks, X = Z A + noise. In the last half of the rows a third of the dims, others in each
@@ -33,6 +33,7 @@ from thali.run import iterate
 SAMPLERS: dict[str, Any] = {
     "collapsed Gibbs": CollapsedGibbs(moves=0.0, group=1),
     "uncollapsed Gibbs": Gibbs(moves=0.0),
+    "importance births": Gibbs(moves=0.0, births="importance"),
     "slice": SliceSampler(moves=0.0),
     "as it comes": CollapsedGibbs(n_warmup=100),  # bits in groups, moves of columns, and
 }
@@ -281,7 +282,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--samplers", type=lambda t: listed(t, names), default=names, metavar="A,B")
     parser.add_argument("--restarts", type=int, default=3, metavar="N")
-    parser.add_argument("--seconds", type=float, default=4.0, metavar="S", help="of each run of Figures 4 and 5")
+    parser.add_argument("--seconds", type=float, default=3.0, metavar="S", help="of each run of Figures 4 and 5")
     parser.add_argument("--full", action="store_true", help="also the grids of rows and dims (Figure 7)")
     parser.add_argument("--picture", type=Path, metavar="PATH", help="draw the curves there (png, svg or pdf)")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file, or continue it")
