@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from thali.distributions import Beta, Gamma, InverseGamma, LogNormal, NormalOffset, PerDim
     from thali.errors import IncompatibleModelError, InvalidDataError, InvalidFileError, InvalidParameterError
     from thali.estimator import LatentFeatures, load, resume
-    from thali.inference import CollapsedGibbs, Gibbs, SliceSampler
+    from thali.inference import CollapsedGibbs, Gibbs, ParticleFilter, SliceSampler
     from thali.observations import LinearGaussian
     from thali.priors import (
         IBP,
@@ -37,7 +37,7 @@ _HOME = {
     "truncation_bounds": "truncation", "suggest_truncation": "truncation",
     "left_ordered": "binary", "class_size": "binary",
     "LinearGaussian": "observations",
-    "CollapsedGibbs": "inference", "Gibbs": "inference", "SliceSampler": "inference",
+    "CollapsedGibbs": "inference", "Gibbs": "inference", "SliceSampler": "inference", "ParticleFilter": "inference",
     "Gamma": "distributions", "InverseGamma": "distributions", "Beta": "distributions",
     "LogNormal": "distributions", "PerDim": "distributions", "NormalOffset": "distributions",
     "InvalidParameterError": "errors", "InvalidDataError": "errors", "IncompatibleModelError": "errors",
@@ -52,7 +52,7 @@ __all__ = [
     "ConstantDecay", "WindowDecay", "ExponentialDecay", "LogisticDecay", "Times", "Coordinates",
     "truncation_bounds", "suggest_truncation", "left_ordered", "class_size",
     "LinearGaussian",
-    "CollapsedGibbs", "Gibbs", "SliceSampler",
+    "CollapsedGibbs", "Gibbs", "SliceSampler", "ParticleFilter",
     "Gamma", "InverseGamma", "Beta", "LogNormal", "PerDim", "NormalOffset",
     "InvalidParameterError", "InvalidDataError", "IncompatibleModelError", "InvalidFileError",
     "datasets", "testing",

@@ -2,6 +2,7 @@
 
 from thali.inference.collapsed_gibbs import CollapsedGibbs
 from thali.inference.gibbs import Gibbs
+from thali.inference.particle_filter import ParticleFilter
 from thali.inference.slice_sampler import SliceSampler
 
-__all__ = ["CollapsedGibbs", "Gibbs", "SliceSampler"]
+__all__ = ["CollapsedGibbs", "Gibbs", "ParticleFilter", "SliceSampler"]

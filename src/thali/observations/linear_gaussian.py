@@ -29,6 +29,7 @@ from thali.observations._domains import (
     scale_domain,
 )
 from thali.observations._gaussian import GaussianData, GaussianRows, Spectrum, check_real, spectrum, with_room
+from thali.observations._particles import GaussianParticles
 from thali.observations._prediction import GaussianPrediction
 from thali.observations._variances import resample_variances
 from thali.rng import make_generator
@@ -40,7 +41,7 @@ _MOST = 2_000  # features: more of them take minutes a sweep
 
 
 @dataclass(frozen=True, eq=False)
-class LinearGaussian(ColumnProposals, ConditionalGaussian, GaussianPrediction, Spec):
+class LinearGaussian(ColumnProposals, ConditionalGaussian, GaussianParticles, GaussianPrediction, Spec):
     """Binary features that add up, with Gaussian noise.
 
     noise_var: a positive number; an array with one per dim; a distribution (learned); PerDim() (learned, one per dim).
