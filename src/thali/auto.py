@@ -3,10 +3,10 @@
 from typing import Any, NamedTuple
 
 from thali.errors import InvalidParameterError
-from thali.inference import CollapsedGibbs, Gibbs, SliceSampler
+from thali.inference import CollapsedGibbs, Gibbs, ParticleFilter, SliceSampler
 from thali.model import check_composition, lacking
 
-ALL = (CollapsedGibbs, Gibbs, SliceSampler)
+ALL = (CollapsedGibbs, Gibbs, SliceSampler, ParticleFilter)
 
 
 class Choice(NamedTuple):

@@ -3,18 +3,20 @@
 import hashlib
 import os
 import warnings
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from thali import prediction, saving
 from thali.auto import Choice, choose
 from thali.checkpoint import Checkpoint, remove
-from thali.diagnostics import Diagnosis, agree, diagnose, verdict
+from thali.diagnostics import Diagnosis, agree, diagnose, diagnose_filters, filter_verdict, verdict
 from thali.errors import (
     InvalidDataError,
     InvalidDataTypeError,
@@ -28,10 +30,11 @@ from thali.observations import LinearGaussian
 from thali.posterior import Draws
 from thali.priors import IBP
 from thali.progress import Progress
-from thali.protocols import Observation, Prior
+from thali.protocols import Observation, Prior, Streaming
 from thali.rng import make_generator, spawn
 from thali.run import Chain, resolve_n_jobs, run_chains
 from thali.spec import Spec, positive
+from thali.streams import Stream, refuse_for_streams
 
 Array = np.ndarray
 
@@ -63,6 +66,7 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     converged_ : whether all chains agree; `check()` says it in words. diagnostics_ : R-hat and ESS by summary.
     stopped_by_ : None if all draws were made, else "interrupt", "max_time" or "target_ess".
     interrupted_ : whether Ctrl-C or SIGTERM ended the sampling early; what was drawn until then is kept.
+    log_evidence_ : an estimate of log p(X), from an inference that gives one.
     """
 
     def __init__(
@@ -105,9 +109,42 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         model = Model(model.prior, model.observation.adapt(X))
         streams = spawn(make_generator(self.random_state), self.n_chains)
         chains = [Chain(number, stream) for number, stream in enumerate(streams)]
+        self._stream = None
+        if isinstance(choice.inference, Streaming):
+            refuse_for_streams(target_ess=self.target_ess, checkpoint=self.checkpoint, heldout=heldout)
+            return self._absorb(Stream(chains, choice.inference, model), X, choice)
         about = self._about(model, choice, fingerprint(X))
         run = None if self.checkpoint is None else Checkpoint.create(self.checkpoint, about, len(X), chains)
         return self._sample(X, about, chains, run, heldout)
+
+    @available_if(lambda self: isinstance(self.inference, Streaming))
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Take in more rows, one or many; there if the inference streams. y is ignored.
+
+        The first batch is a `fit`: what refers to the scale of the data (relative priors, floors) refers to that batch,
+        and its settings stay. With fixed hyperparameters, batches give the same bits as one fit of all rows.
+        """
+        if getattr(self, "_stream", None) is None:
+            return self.fit(X)
+        X = self._validated(X, reset=False)
+        self._stream.model.observation.check_data(np.where(np.isnan(X).all(axis=0), 0.0, X))  # a dim may be missing
+        return self._absorb(self._stream, X, self.inference_)
+
+    def _absorb(self, stream: Stream, X: Array, choice: Choice) -> Self:
+        self._stream = None  # in case of an error half-way
+        with numbers_in_range():
+            n_absorbed, self.stopped_by_ = stream.absorb(
+                X, n_jobs=self.n_jobs, max_time=self.max_time, verbose=self.verbose
+            )
+            if n_absorbed < len(X):
+                warnings.warn(f"Stopped by {self.stopped_by_}: took in {n_absorbed} of {len(X)} rows.", stacklevel=3)
+            posterior = stream.posterior()
+            _check_finite(posterior)
+        self.interrupted_ = self.stopped_by_ == "interrupt"
+        self._run_folder = None
+        self._stream = stream
+        self._adopt(posterior, stream.history(), choice, fingerprint(stream.rows))
+        return self
 
     def _check_settings(self) -> None:
         if not isinstance(self.n_chains, int | np.integer) or isinstance(self.n_chains, bool) or self.n_chains < 1:
@@ -133,21 +170,13 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         inference = about.choice.inference
         score = None if heldout is None else prediction.scorer(X, self._validated(heldout, reset=False))
         with run.alone() if run else nullcontext(), Progress(chains, inference, self.verbose, score) as progress:
-            try:
+            with numbers_in_range():
                 result = run_chains(
                     chains, inference, about.model, X,
                     n_jobs=self.n_jobs, max_time=self.max_time, target_ess=self.target_ess,
                     keep=run.keep if run else None, watch=(progress, run.complain) if run else (progress,),
                 )  # fmt: skip
-                if not all(np.isfinite(values).all() for values in result.posterior.draws.values()):
-                    raise FloatingPointError("a draw is not finite")
-            except ThaliError:
-                raise
-            except (ArithmeticError, ValueError, MemoryError) as error:  # all else was checked before
-                raise InvalidParameterError(
-                    "The hyperparameters must suit the scale of X, so that numbers stay in range. "
-                    f"Got: {error}. Let noise_var and feature_var be learned, or scale X."
-                ) from error
+                _check_finite(result.posterior)
         self.stopped_by_ = result.stopped_by
         self.interrupted_ = result.stopped_by == "interrupt"
         if self.interrupted_:
@@ -190,14 +219,29 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.stability_ = consensus.stability
         self.n_components_ = len(self.components_)
         self._n_features_out = self.n_components_  # scikit-learn's mixin names the output columns by it
-        self.diagnostics_: dict[str, Diagnosis] = diagnose(posterior.draws)
+        look = diagnose if posterior.filters is None else diagnose_filters
+        self.diagnostics_: dict[str, Diagnosis] = look(posterior.draws)
         self.agreement_ = agree(consensus.chain_features, posterior.draws["free_energy"])
         self.converged_ = all(d.good for d in self.diagnostics_.values()) and not self.agreement_.differing
 
     def check(self) -> str:
         """Whether the run can be trusted, in words: what is wrong, and what to do."""
         check_is_fitted(self)
+        filters = self.posterior_.filters
+        if filters is not None:
+            return filter_verdict(filters, self.diagnostics_, self.agreement_)
         return verdict(self.diagnostics_, self.agreement_)
+
+    @property
+    def log_evidence_(self) -> float:
+        """log of the mean over all filters of their unbiased estimates of p(X); there if the inference gives one.
+
+        `posterior_.filters` has the estimate of each, and `posterior_.filters.evidence` the standard error, too.
+        """
+        filters = self.posterior_.filters if hasattr(self, "posterior_") else None
+        if filters is None:
+            raise AttributeError("log_evidence_ is there after a fit by an inference that estimates it: ParticleFilter")
+        return filters.evidence[0]
 
     # ---- using a fit
 
@@ -283,7 +327,7 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         about = self._about(self.posterior_.model, self.inference_, self.data_fingerprint_)
         folder = getattr(self, "_run_folder", None)
         try:
-            saving.save(saving.SavedFit(about, self.posterior_, self.history_), path)
+            saving.save(saving.SavedFit(about, self.posterior_, self.history_, getattr(self, "_stream", None)), path)
         except InvalidFileError as error:
             if folder is None:
                 raise
@@ -320,6 +364,25 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return tags
 
 
+@contextmanager
+def numbers_in_range() -> Iterator[None]:
+    """What goes wrong in here is due to hyperparameters that do not suit the data: all else was checked before."""
+    try:
+        yield
+    except ThaliError:
+        raise
+    except (ArithmeticError, ValueError, MemoryError) as error:
+        raise InvalidParameterError(
+            "The hyperparameters must suit the scale of X, so that numbers stay in range. "
+            f"Got: {error}. Let noise_var and feature_var be learned, or scale X."
+        ) from error
+
+
+def _check_finite(posterior: Draws) -> None:
+    if not all(np.isfinite(values).all() for values in posterior.draws.values()):
+        raise FloatingPointError("a draw is not finite")
+
+
 def fingerprint(X: Array) -> str:
     """A digest that tells one data set from another."""
     X = np.where(np.isnan(X), np.nan, X + 0.0)  # there is more than one NaN, and more than one zero
@@ -331,6 +394,7 @@ def load(path: str | os.PathLike[str]) -> LatentFeatures:
     fit = saving.load(path)
     with blamed(path):
         estimator = _named(LatentFeatures(**fit.about.params), fit.about)
+        estimator._stream = fit.stream
         estimator._adopt(fit.posterior, fit.history, fit.about.choice, fit.about.data_fingerprint)
     return estimator
 

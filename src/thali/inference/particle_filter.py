@@ -20,7 +20,7 @@ Array = np.ndarray
 
 _GROUP = 5  # bits that are proposed together
 _TABLE = 2_000_000  # numbers of the prior's tables that are held at a time
-_ROWS = 16  # for which a particle's own tables are made, since a resampling may change them
+_ROWS = 4  # for which a particle's own tables are made, since a resampling may change them
 
 
 class FilterState(NamedTuple):
@@ -92,8 +92,9 @@ class ParticleFilter(Spec):
         row = 0
         priors, observations = _concrete(model, hyper, self.n_particles)
         while row < len(X):
-            tables = prior_tables(priors if learns else priors[:1], len(seen) + row, len(X) - row)
-            table_of = np.arange(self.n_particles) if learns else np.zeros(self.n_particles, np.int64)
+            own = bool(model.prior.learned)  # whether each particle has tables of its own
+            tables = prior_tables(priors if own else priors[:1], len(seen) + row, len(X) - row)
+            table_of = np.arange(self.n_particles) if own else np.zeros(self.n_particles, np.int64)
             step = model.observation.filter_rows(
                 rng, particles, observations, X[row : row + tables[1].shape[1]], *tables, table_of,
                 _n_features(model), self.group, self.resample_below * self.n_particles, 1 if learns else len(X),

@@ -18,6 +18,7 @@ from thali.kernels._jit import jit
 
 _EXACT = 36.0  # nats below the largest term at which a sum is cut off
 _ROUGH = 12.0  # the same for a proposal, whose probability may be anything as long as it is known
+_TIE = 1e-9  # what differs by less is the same: columns with the same rows, but for rounding
 _MOST = 100_000  # new features of a row
 _PASSES = 4  # over the bits, in search of the pattern that the proposal is built around
 
@@ -131,7 +132,7 @@ def _climb(z, K, odds, P, G, b, xx, Pz, Gz, loss, law):
                 continue
             there = log_row(q_new, s_new, law, _ROUGH)
             loss[k] = here - step * odds[k] - there
-            if loss[k] < -1e-9:
+            if loss[k] < -_TIE:
                 flip(k, z, K, P, G, Pz, Gz)
                 q = q_new
                 s = s_new
@@ -153,7 +154,7 @@ def _order_groups(K, group, loss, G, order):
     for first in range(0, K, group):
         best = first
         for i in range(first, K):
-            if loss[order[i]] < loss[order[best]]:
+            if loss[order[i]] < loss[order[best]] - _TIE:
                 best = i
         seed = order[best]
         order[best] = order[first]
@@ -165,7 +166,7 @@ def _order_groups(K, group, loss, G, order):
                 k = order[i]
                 norm = G[k, k] * G[seed, seed]
                 like = G[k, seed] * G[k, seed] / norm if norm > 0.0 else 0.0
-                if like > most:
+                if like > most + _TIE:
                     most = like
                     best = i
             k = order[best]

@@ -255,6 +255,9 @@ def _filter_rows(
             pick_ancestors(log_weight, rng.random(), source)
             copy_particles(source, row + 1, n_cells, n_columns, Z, filled, gram, cross, P, G, roots)
             for p in range(n_particles):
+                noise_var[p] = noise_var[source[p]]
+                feature_var[p] = feature_var[source[p]]
+                table_of[p] = table_of[source[p]]
                 log_weight[p] = -math.log(n_particles)
             n_resampled += 1
             if n_resampled == max_resamplings:

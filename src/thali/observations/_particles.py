@@ -153,6 +153,30 @@ class GaussianParticles:
         )  # fmt: skip
         return self.from_standard(Z, n_features or K, gram, cross, filled)
 
+    def check_sound(self, particles: Particles, X: Array) -> None:
+        """Shapes fit each other, and the statistics are those of the bits, to rounding; P and G are only finite."""
+        n, (n_rows, n_dims) = len(particles.log_weight), X.shape
+        K, room = particles.n_columns, particles.z.shape[2]
+        cells = int(np.isnan(X).sum())
+        square = (n, room, room)
+        sound = (
+            (particles.n_rows, particles.n_cells) == (n_rows, cells)
+            and particles.z.shape[0] == n and particles.z.shape[1] >= n_rows and particles.z.dtype == np.uint8
+            and particles.filled.shape[0] == n and particles.filled.shape[1] >= cells
+            and K.shape == particles.roots.shape == (n,) and K.dtype == particles.roots.dtype == np.int64
+            and K.min() >= 0 and K.max() <= room
+            and particles.gram.shape == particles.gram_inv.shape == particles.feature_gram.shape == square
+            and particles.cross.shape == (n, room, n_dims)
+            and all(np.isfinite(array).all() for array in particles[3:])
+        )  # fmt: skip
+        if not sound:
+            raise ValueError("its arrays do not fit each other")
+        for i in range(n):
+            z = particles.z[i, :n_rows].astype(float)
+            used = slice(int(K[i]))
+            if z[:, K[i] :].any() or not np.array_equal(z[:, used].T @ z[:, used], particles.gram[i, used, used]):
+                raise ValueError("its statistics are not those of its bits")
+
 
 class _Size(NamedTuple):
     n_rows: int
