@@ -1,16 +1,13 @@
 """LatentFeatures: the scikit-learn face of thali. It validates, delegates, and shows what was found."""
 
-import hashlib
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from thali import prediction, saving
@@ -22,7 +19,6 @@ from thali.errors import (
     InvalidDataTypeError,
     InvalidFileError,
     InvalidParameterError,
-    ThaliError,
 )
 from thali.files import blamed
 from thali.model import Model
@@ -32,14 +28,16 @@ from thali.priors import IBP
 from thali.progress import Progress
 from thali.protocols import Observation, Prior, Streaming
 from thali.rng import make_generator, spawn
-from thali.run import Chain, resolve_n_jobs, run_chains
+from thali.run import Chain, check_finite, numbers_in_range, resolve_n_jobs, run_chains
+from thali.saving import fingerprint
 from thali.spec import Spec, positive
+from thali.stream_fit import StreamFit
 from thali.streams import Stream, refuse_for_streams
 
 Array = np.ndarray
 
 
-class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Find which hidden features the rows of X are made of, and how many there are.
 
     Parameters
@@ -117,35 +115,6 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         run = None if self.checkpoint is None else Checkpoint.create(self.checkpoint, about, len(X), chains)
         return self._sample(X, about, chains, run, heldout)
 
-    @available_if(lambda self: isinstance(self.inference, Streaming))
-    def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Take in more rows, one or many; there if the inference streams. y is ignored.
-
-        The first batch is a `fit`: what refers to the scale of the data (relative priors, floors) refers to that batch,
-        and its settings stay. With fixed hyperparameters, batches give the same bits as one fit of all rows.
-        """
-        if getattr(self, "_stream", None) is None:
-            return self.fit(X)
-        X = self._validated(X, reset=False)
-        self._stream.model.observation.check_data(np.where(np.isnan(X).all(axis=0), 0.0, X))  # a dim may be missing
-        return self._absorb(self._stream, X, self.inference_)
-
-    def _absorb(self, stream: Stream, X: Array, choice: Choice) -> Self:
-        self._stream = None  # in case of an error half-way
-        with numbers_in_range():
-            n_absorbed, self.stopped_by_ = stream.absorb(
-                X, n_jobs=self.n_jobs, max_time=self.max_time, verbose=self.verbose
-            )
-            if n_absorbed < len(X):
-                warnings.warn(f"Stopped by {self.stopped_by_}: took in {n_absorbed} of {len(X)} rows.", stacklevel=3)
-            posterior = stream.posterior()
-            _check_finite(posterior)
-        self.interrupted_ = self.stopped_by_ == "interrupt"
-        self._run_folder = None
-        self._stream = stream
-        self._adopt(posterior, stream.history(), choice, fingerprint(stream.rows))
-        return self
-
     def _check_settings(self) -> None:
         if not isinstance(self.n_chains, int | np.integer) or isinstance(self.n_chains, bool) or self.n_chains < 1:
             raise InvalidParameterError(f"n_chains must be a positive integer. Got {self.n_chains!r}.")
@@ -169,14 +138,14 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Run the chains to their end, from wherever they are."""
         inference = about.choice.inference
         score = None if heldout is None else prediction.scorer(X, self._validated(heldout, reset=False))
-        with run.alone() if run else nullcontext(), Progress(chains, inference, self.verbose, score) as progress:
-            with numbers_in_range():
-                result = run_chains(
-                    chains, inference, about.model, X,
-                    n_jobs=self.n_jobs, max_time=self.max_time, target_ess=self.target_ess,
-                    keep=run.keep if run else None, watch=(progress, run.complain) if run else (progress,),
-                )  # fmt: skip
-                _check_finite(result.posterior)
+        shown = Progress(chains, inference, self.verbose, score)
+        with run.alone() if run else nullcontext(), shown as progress, numbers_in_range():
+            result = run_chains(
+                chains, inference, about.model, X,
+                n_jobs=self.n_jobs, max_time=self.max_time, target_ess=self.target_ess,
+                keep=run.keep if run else None, watch=(progress, run.complain) if run else (progress,),
+            )  # fmt: skip
+            check_finite(result.posterior)
         self.stopped_by_ = result.stopped_by
         self.interrupted_ = result.stopped_by == "interrupt"
         if self.interrupted_:
@@ -231,17 +200,6 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         if filters is not None:
             return filter_verdict(filters, self.diagnostics_, self.agreement_)
         return verdict(self.diagnostics_, self.agreement_)
-
-    @property
-    def log_evidence_(self) -> float:
-        """log of the mean over all filters of their unbiased estimates of p(X); there if the inference gives one.
-
-        `posterior_.filters` has the estimate of each, and `posterior_.filters.evidence` the standard error, too.
-        """
-        filters = self.posterior_.filters if hasattr(self, "posterior_") else None
-        if filters is None:
-            raise AttributeError("log_evidence_ is there after a fit by an inference that estimates it: ParticleFilter")
-        return filters.evidence[0]
 
     # ---- using a fit
 
@@ -362,31 +320,6 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
-
-
-@contextmanager
-def numbers_in_range() -> Iterator[None]:
-    """What goes wrong in here is due to hyperparameters that do not suit the data: all else was checked before."""
-    try:
-        yield
-    except ThaliError:
-        raise
-    except (ArithmeticError, ValueError, MemoryError) as error:
-        raise InvalidParameterError(
-            "The hyperparameters must suit the scale of X, so that numbers stay in range. "
-            f"Got: {error}. Let noise_var and feature_var be learned, or scale X."
-        ) from error
-
-
-def _check_finite(posterior: Draws) -> None:
-    if not all(np.isfinite(values).all() for values in posterior.draws.values()):
-        raise FloatingPointError("a draw is not finite")
-
-
-def fingerprint(X: Array) -> str:
-    """A digest that tells one data set from another."""
-    X = np.where(np.isnan(X), np.nan, X + 0.0)  # there is more than one NaN, and more than one zero
-    return hashlib.sha256(repr(X.shape).encode() + X.tobytes()).hexdigest()
 
 
 def load(path: str | os.PathLike[str]) -> LatentFeatures:

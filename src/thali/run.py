@@ -10,13 +10,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from thali.errors import InvalidParameterError
+from thali.errors import InvalidParameterError, ThaliError
 from thali.model import Model
 from thali.posterior import Draw, Draws
 from thali.stopping import Target, on_stop_signal
@@ -174,6 +174,25 @@ def run_chains(
             raise KeyboardInterrupt("interrupted before the first draw")
     shortest = min(len(chain.kept) for chain in chains)
     return _result(chains, inference, model, shortest, "interrupt" if interrupted else "max_time")
+
+
+@contextmanager
+def numbers_in_range() -> Iterator[None]:
+    """What goes wrong in a run is due to hyperparameters that do not suit the data: all else was checked before."""
+    try:
+        yield
+    except ThaliError:
+        raise
+    except (ArithmeticError, ValueError, MemoryError) as error:
+        raise InvalidParameterError(
+            "The hyperparameters must suit the scale of X, so that numbers stay in range. "
+            f"Got: {error}. Let noise_var and feature_var be learned, or scale X."
+        ) from error
+
+
+def check_finite(posterior: Draws) -> None:
+    if not all(np.isfinite(values).all() for values in posterior.draws.values()):
+        raise FloatingPointError("a draw is not finite")
 
 
 def _result(chains: Sequence[Chain], inference: Any, model: Model, length: int, stopped_by: str | None) -> Result:
