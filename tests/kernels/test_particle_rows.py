@@ -69,7 +69,8 @@ def test_sum_over_new_features_equals_its_twin(seed, q, s, law, u):
         assert math.isclose(mine, twin.log_row(q, s, law, negligible), rel_tol=1e-11, abs_tol=1e-11)
         assert mine <= kernel.upper(q, s, law) + 1e-12
     assert math.isclose(kernel.upper(q, s, law), twin.upper(q, s, law), rel_tol=1e-12)
-    assert kernel.draw_count(q, s, law, u) == twin.draw_count(q, s, law, u)
+    total = kernel.log_row(q, s, law, 36.0)
+    assert kernel.draw_count(q, s, law, total, u) == twin.draw_count(q, s, law, total, u)
 
 
 def test_new_features_by_hand():

@@ -145,6 +145,6 @@ def test_small_parts_equal_their_twins(rng):
         for large, small in zip(wide, (gram[0], cross[0], P[0], G[0]), strict=True):
             large[:K, : small.shape[1]] = small
         z = np.array([1.0, 0, 1, 0, 1, 1])
-        assert module.insert_row(z, K, 2, np.array([0.3, -1.0]), 0.3, *wide) == K + 2
+        assert module.insert_row(z, K, 2, np.array([0.3, -1.0]), 0.3, *wide, np.zeros((6, K + 2))) == K + 2
         found.append(np.concatenate([a.ravel() for a in (P, G, mean, *wide)]))
     np.testing.assert_allclose(found[0], found[1], atol=1e-9)

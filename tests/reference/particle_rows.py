@@ -33,7 +33,7 @@ def log_row(q, s, law, negligible):
     return np.logaddexp.reduce(terms(q, s, law, negligible)) + law[3]
 
 
-def draw_count(q, s, law, u):
+def draw_count(q, s, law, log_total, u):
     found = terms(q, s, law, EXACT)
     shares = np.exp(found - np.logaddexp.reduce(found))
     return int(min(np.searchsorted(np.cumsum(shares), u, side="right"), np.flatnonzero(shares > 1e-16).max()))
@@ -134,7 +134,7 @@ def draw_row(z, K, odds, P, G, b, xx, law, group, work, order, rng):
     Pz, Gz, loss, weight, q_new, s_new = work
     if group == 0:
         q, s = draw_from_prior(z, K, odds, P, G, b, xx, rng)
-        return q, s, log_row(q, s, law, EXACT)
+        return q, s, log_row(q, s, law, EXACT), log_row(q, s, law, EXACT)
     q, s = climb(z, K, odds, P, G, b, xx, Pz, Gz, loss, law)
     order_groups(K, group, loss, G, order)
     log_proposal = 0.0
@@ -143,4 +143,4 @@ def draw_row(z, K, odds, P, G, b, xx, law, group, work, order, rng):
         q, s, log_prob = draw_group(z, members, K, odds, P, G, b, Pz, Gz, q, s, law, weight, q_new, s_new, rng)
         log_proposal += log_prob
     log_prior = odds[:K] @ z[:K] - np.logaddexp(0, odds[:K]).sum()
-    return q, s, log_prior + log_row(q, s, law, EXACT) - log_proposal
+    return q, s, log_row(q, s, law, EXACT), log_prior + log_row(q, s, law, EXACT) - log_proposal

@@ -9,7 +9,7 @@ def cell_means(d, K, P, cross, mean):
     mean[:K] = P[:K, :K] @ cross[:K, d]
 
 
-def insert_row(z, K, n_new, x, ridge, gram, cross, P, G):
+def insert_row(z, K, n_new, x, ridge, gram, cross, P, G, work):
     old, K = K, K + n_new
     gram[old:K] = 0
     gram[:, old:K] = 0
@@ -66,11 +66,11 @@ def filter_rows(
                     *_new_law(new_rate[t, i], log_odds[t, i, 0], K, n_features),
                 )  # fmt: skip
                 z, work, order = np.zeros(K), np.zeros((6, max(K, 1 << group))), np.zeros(K, np.int64)
-                q, s, log_increment = draw_row(
+                q, s, log_total, log_increment = draw_row(
                     z, K, log_odds[t, i, counts], P[p, :K, :K], mu @ mu.T, mu @ X[i], X[i] @ X[i],
                     law, group, work, order, rng,
                 )  # fmt: skip
-                n_new[p] = draw_count(q, s, law, rng.random())
+                n_new[p] = draw_count(q, s, law, log_total, rng.random())
                 log_weight[p] += log_increment - 0.5 * law[0] * np.log(2 * np.pi * noise_var[p])
                 Z[p, row, :K] = z
             trace[i, 0] = np.logaddexp.reduce(log_weight)
@@ -85,7 +85,7 @@ def filter_rows(
             for c, d in enumerate(cells, start=cells_before + missing_start[i]):
                 x[d] = filled[p, c] = z[:K] @ P[p, :K, :K] @ cross[p, :K, d] + sd * rng.standard_normal()
             Z[p, row, K : K + n_new[p]] = z[K : K + n_new[p]] = 1
-            n_columns[p] = insert_row(z, K, n_new[p], x, ridge, gram[p], cross[p], P[p], G[p])
+            n_columns[p] = insert_row(z, K, n_new[p], x, ridge, gram[p], cross[p], P[p], G[p], None)
         weight = np.exp(log_weight)
         trace[i, 1:] = 1 / (weight @ weight), weight @ n_columns
         if trace[i, 1] < resample_below:

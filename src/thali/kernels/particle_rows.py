@@ -53,13 +53,13 @@ def _log_row(q, s, law, negligible):
     return top + math.log(total) + log_none
 
 
-def _draw_count(q, s, law, u):
-    """The number of new features given the other bits: j in proportion to its term of L, by one uniform number."""
+def _draw_count(q, s, law, log_total, u):
+    """The number of new features given the other bits: j in proportion to its term of L = exp(log_total), by one u."""
     n_dims, ridge, precision, log_none, a, b = law
     v = 1.0 + q
     half = 0.5 * n_dims
     scale = 0.5 * precision * max(s, 0.0)
-    log_prior = log_none - log_row(q, s, law, _EXACT)
+    log_prior = log_none - log_total
     likely = 0  # the largest number that is not out of the question
     for j in range(_MOST):
         if j > 0:
@@ -238,7 +238,7 @@ def _draw_group(z, members, K, odds, P, G, b, Pz, Gz, q, s, law, weight, q_new, 
 
 
 def _draw_row(z, K, odds, P, G, b, xx, law, group, work, order, rng):
-    """Draw a row's bits. Returns (q, s, log weight), the weight being prior(z) L(z) / proposal(z).
+    """Draw a row's bits. Returns (q, s, log L, log weight), the weight being prior(z) L(z) / proposal(z).
 
     group = 0 draws all of them from the prior. Otherwise `group` at a time are drawn given those before, with those to
     come at the pattern found by `climb`; with one group only, the weight does not depend on what is drawn.
@@ -247,8 +247,9 @@ def _draw_row(z, K, odds, P, G, b, xx, law, group, work, order, rng):
     Pz, Gz, loss, weight, q_new, s_new = work[0], work[1], work[2], work[3], work[4], work[5]
     if group == 0:
         q, s = draw_from_prior(z, K, odds, P, G, b, xx, rng)
+        total = log_row(q, s, law, _EXACT)
         # eq: WG07.weight
-        return q, s, log_row(q, s, law, _EXACT)
+        return q, s, total, total
     q, s = climb(z, K, odds, P, G, b, xx, Pz, Gz, loss, law)
     order_groups(K, group, loss, G, order)
     log_proposal = 0.0
@@ -262,8 +263,9 @@ def _draw_row(z, K, odds, P, G, b, xx, law, group, work, order, rng):
         log_prior -= math.log1p(math.exp(-abs(odds[k]))) + max(odds[k], 0.0)
         if z[k] != 0.0:
             log_prior += odds[k]
+    total = log_row(q, s, law, _EXACT)
     # eq: own.particle-weight
-    return q, s, log_prior + log_row(q, s, law, _EXACT) - log_proposal
+    return q, s, total, log_prior + total - log_proposal
 
 
 log_row = jit(_log_row)

@@ -17,8 +17,11 @@ _REBUILD_EVERY = 64  # rows after which P and G are computed anew
 _REBUILD_ABOVE = 1e4  # z P z' beyond which putting a row in loses too many digits
 
 
-def _insert_row(z, K, n_new, x, ridge, gram, cross, P, G):
-    """Put the row x with bits z, the last `n_new` of them new columns, into the statistics. Returns the new K."""
+def _insert_row(z, K, n_new, x, ridge, gram, cross, P, G, work):
+    """Put the row x with bits z, the last `n_new` of them new columns, into the statistics. Returns the new K.
+
+    `work` is room for 3 rows of K numbers.
+    """
     n_dims = x.size
     for k in range(K, K + n_new):
         for d in range(n_dims):
@@ -27,9 +30,7 @@ def _insert_row(z, K, n_new, x, ridge, gram, cross, P, G):
             P[k, j] = P[j, k] = G[k, j] = G[j, k] = gram[k, j] = gram[j, k] = 0.0
         P[k, k] = 1.0 / ridge
     K += n_new
-    y = np.zeros(K)
-    g = np.zeros(K)
-    h = np.zeros(K)
+    y, g, h = work[0], work[1], work[2]
     q = 0.0
     s = 0.0
     for d in range(n_dims):
@@ -39,6 +40,8 @@ def _insert_row(z, K, n_new, x, ridge, gram, cross, P, G):
         for d in range(n_dims):
             dot += cross[k, d] * x[d]
         y[k] = dot
+    for k in range(K - n_new, K):
+        y[k] = 0.0
     for k in range(K):
         b = Pz = Gz = 0.0
         for j in range(K):
@@ -197,8 +200,10 @@ def _filter_rows(
                     log_none, slope = -(n_features - K) * math.log1p(chance), -chance
                     lift = (n_features - K + 1) * chance
                 law = (float(n_seen), ridge, 1.0 / noise_var[p], log_none, slope, lift)
-                q, s, log_increment = draw_row(z, K, odds, P[p], forms, b, square, law, group, work, order, rng)
-                n_new[p] = draw_count(q, s, law, rng.random())
+                q, s, log_total, log_increment = draw_row(
+                    z, K, odds, P[p], forms, b, square, law, group, work, order, rng
+                )
+                n_new[p] = draw_count(q, s, law, log_total, rng.random())
                 log_weight[p] += log_increment - 0.5 * n_seen * math.log(2.0 * math.pi * noise_var[p])
                 top = max(top, log_weight[p])
                 for k in range(K):
@@ -242,7 +247,7 @@ def _filter_rows(
             for k in range(K, K + n_new[p]):
                 z[k] = 1.0
                 Z[p, row, k] = 1
-            n_columns[p] = insert_row(z, K, n_new[p], x, ridge, gram[p], cross[p], P[p], G[p])
+            n_columns[p] = insert_row(z, K, n_new[p], x, ridge, gram[p], cross[p], P[p], G[p], work)
             if row % _REBUILD_EVERY == _REBUILD_EVERY - 1:
                 rebuild(gram[p], cross[p], n_columns[p], ridge, P[p], G[p])
             weight = math.exp(log_weight[p])
