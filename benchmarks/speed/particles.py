@@ -77,7 +77,7 @@ def main() -> int:
     with threadpool_limits(1, "blas"):
         rows = []
         for proposal in ("gibbs", "prior"):
-            inference = ParticleFilter(n_particles=n, proposal=proposal)
+            inference = ParticleFilter(n_particles=n, proposal=proposal, n_sweeps=0)
             fast = seconds(inference, FIXED, X, many, 3) / many / n * 1e6
             slow = in_numpy(inference, X, options.rows) / options.rows / n * 1e6
             rows.append(
@@ -86,9 +86,11 @@ def main() -> int:
         show_table("Microseconds a row and particle", ["proposal", "compiled", "NumPy", "ratio", "target 100"], rows)
         rows = []
         for name, model in MODELS.items():
-            time_ = seconds(ParticleFilter(n_particles=n), model, X, 100, 1) / 100 / n * 1e6
-            rows.append([name, f"{time_:.1f}"])
-        show_table("Microseconds a row and particle, proposal gibbs", ["hyperparameters", "time"], rows)
+            inferences = [ParticleFilter(n_particles=n, n_sweeps=n_sweeps) for n_sweeps in (0, 1)]
+            times = [seconds(inference, model, X, 100, 1) / 100 / n * 1e6 for inference in inferences]
+            rows.append([name, *(f"{t:.1f}" for t in times)])
+        columns = ["hyperparameters", "no sweeps", "a sweep after each resampling"]
+        show_table("Microseconds a row and particle, proposal gibbs, 100 rows more", columns, rows)
     return 0
 
 

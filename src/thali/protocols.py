@@ -289,6 +289,9 @@ class ParticleRows(CollapsedRows, Protocol):
     def particle(self, particles: Any, index: int, data: Any, n_features: int | None) -> Any:
         """The row variables (`local`) of one particle, with the unused columns of a finite prior."""
 
+    def put_particle(self, particles: Any, index: int, local: Any, data: Any) -> Any:
+        """The particles, changed in place, with these row variables for one of them; `refreshed` is called after."""
+
     def check_sound(self, particles: Any, X: Array) -> None:
         """A ValueError if the particles, which come from a file, cannot be those of the rows X."""
 

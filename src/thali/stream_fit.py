@@ -40,7 +40,9 @@ class StreamFit:
         if stream is None:
             return self.fit(X)
         X = self._validated(X, reset=False)
-        stream.model.observation.check_data(np.where(np.isnan(X).all(axis=0), 0.0, X))  # a dim may be wholly missing
+        missing = np.isnan(X)
+        absent = missing.all(axis=0) & ~missing.all(axis=1, keepdims=True)  # later batches may lack whole dims
+        stream.model.observation.check_data(np.where(absent, 0.0, X))
         return self._absorb(stream, X, self.inference_)
 
     def _absorb(self, stream: Stream, X: np.ndarray, choice: Choice) -> Self:

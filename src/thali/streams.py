@@ -96,6 +96,6 @@ def refuse_for_streams(**settings: Any) -> None:
     for name, value in settings.items():
         if value is not None:
             raise InvalidParameterError(
-                f"{name} is for samplers that draw again and again; a stream takes each row once. "
+                f"{name} is for samplers that draw again and again; a stream ends with its last row. "
                 f"Got {value!r}. Leave it out, or use CollapsedGibbs()."
             )

@@ -37,7 +37,12 @@ class Singly(ParticleFilter):
     group = 1
 
 
-FILTERS = {"gibbs": ParticleFilter(proposal="gibbs"), "singly": Singly(), "prior": ParticleFilter(proposal="prior")}
+FILTERS = {
+    "gibbs": ParticleFilter(proposal="gibbs", n_sweeps=0),
+    "singly": Singly(n_sweeps=0),
+    "prior": ParticleFilter(proposal="prior", n_sweeps=0),
+}
+SWEPT = ParticleFilter(n_particles=20, proposal="prior", n_sweeps=1, resample_below=1.0)
 
 
 def run(inference, model, X, rng, n_filters):
@@ -96,6 +101,25 @@ def test_evidence_and_posterior_are_unbiased_to_a_thousandth(prior, kind, share,
     assert z <= limit
 
 
+@pytest.mark.parametrize("n_filters", [100, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("prior", ["one parameter", "finite"])
+def test_sweeps_leave_it_unbiased(prior, n_filters, rng):
+    """Columns come and go in a sweep, and a particle takes up its new bits and cells."""
+    z, limit = worst(prior, prior == "finite", SWEPT, rng, n_filters)
+    assert z <= limit
+
+
+def test_sweeps_with_too_many_births_fail(rng, monkeypatch):
+    right = LinearGaussian.sweep
+
+    def wrong(self, stream, data, local, log_odds, new_rate, group):
+        return right(self, stream, data, local, log_odds, 2.0 * new_rate, group)
+
+    monkeypatch.setattr(LinearGaussian, "sweep", wrong)
+    z, limit = worst("one parameter", False, SWEPT, rng, 100)
+    assert z > limit
+
+
 def plain(kernel):
     return getattr(kernel, "py_func", kernel)
 
@@ -123,7 +147,7 @@ def mutate(monkeypatch, module, name, old, new):
 )
 def test_wrong_filters_fail(module, name, old, new, monkeypatch, rng):
     mutate(monkeypatch, module, name, old, new)
-    inference = ParticleFilter(n_particles=20, proposal="prior", resample_below=1.0)
+    inference = SWEPT.replace(n_sweeps=0)
     z, limit = worst("one parameter", False, inference, rng, 80)
     assert z > limit
 
@@ -136,7 +160,7 @@ def test_births_of_another_row_fail(monkeypatch, rng):
         return log_odds, np.array([[p.new_rate(n_before + i + 2) for i in range(new_rate.shape[1])] for p in priors])
 
     monkeypatch.setattr(particle_filter, "prior_tables", late)
-    z, limit = worst("one parameter", False, ParticleFilter(n_particles=60), rng)
+    z, limit = worst("one parameter", False, FILTERS["gibbs"].replace(n_particles=60), rng)
     assert z > limit
 
 
@@ -163,7 +187,7 @@ def learned_mass(rng, n_filters=40, n_particles=50):
     X = data()
     log_evidence, p_k, mean = exact_with_learned_mass(2.0, 1.5)
     model = Model(IBP(mass=Gamma(2.0, 1.5)), OBSERVATION)
-    inference = ParticleFilter(n_particles=n_particles, resample_below=1.0)
+    inference = ParticleFilter(n_particles=n_particles, resample_below=1.0, n_sweeps=0)
     found = []
     for state in run(inference, model, X, rng, n_filters):
         weight = np.exp(state.particles.log_weight)

@@ -1,5 +1,5 @@
-"""A particle filter: rows are taken in one by one, each once, by many weighted hypotheses about Z at the same time
-(Wood & Griffiths 2007). The mean weights multiply to an unbiased estimate of the evidence p(X).
+"""A particle filter: rows are taken in one by one, by many weighted hypotheses about Z at the same time
+(Wood & Griffiths 2007), which may be moved after a resampling (Gilks & Berzuini 2001). The mean weights multiply to an unbiased estimate of the evidence p(X).
 """
 
 import copy
@@ -20,6 +20,7 @@ Array = np.ndarray
 
 _GROUP = 5  # bits that are proposed together
 _TABLE = 2_000_000  # numbers of the prior's tables that are held at a time
+_SWEEP_GROUP = 3  # bits that a sweep draws together
 _ROWS = 4  # for which a particle's own tables are made, since a resampling may change them
 
 
@@ -46,15 +47,17 @@ class RowInfo(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ParticleFilter(Spec):
-    """Streams: rows are seen once, in their order, and never revised, so a particle's early mistakes stay.
+    """For rows that come one after the other, and for the evidence.
 
     n_particles: hypotheses; each chain of the estimator is a filter with so many. resample_below: particles are
     resampled when their effective number falls below this share of them. proposal: "gibbs" draws a row's bits given the
-    row, in groups, with an exact weight; "prior" draws them blindly (Wood & Griffiths).
+    row, in groups, with an exact weight; "prior" draws them blindly (Wood & Griffiths). n_sweeps: Gibbs sweeps of each
+    particle over all rows so far after a resampling. They undo early mistakes; with 0 rows are never revised, and time
+    does not grow with their number.
 
     Learned hyperparameters: each particle has its own values, drawn from their priors before the first row and moved
-    by a Gibbs step after each resampling. This runs in Python, about 0.3 ms a particle and resampling. Vague priors
-    need many particles. Relative priors refer to the first batch.
+    by a Gibbs step after each resampling. Vague priors need many particles. Relative priors refer to the first batch.
+    These moves run in Python: a few tenths of a millisecond a particle and resampling, and its sweeps.
 
     The bits of all particles for all rows are kept, n_particles x n_rows x features bytes, and the rows.
     """
@@ -62,6 +65,7 @@ class ParticleFilter(Spec):
     n_particles: int = setting(200, at_least(2))
     resample_below: float = setting(0.5, share)
     proposal: str = setting("gibbs", one_of("gibbs", "prior"))
+    n_sweeps: int = setting(1, at_least(0))
 
     needs_prior = (Predictive,)
     needs_observation = (ParticleRows,)
@@ -87,7 +91,7 @@ class ParticleFilter(Spec):
         self, rng: np.random.Generator, state: FilterState, model: Model, X: Array
     ) -> tuple[FilterState, list[RowInfo]]:
         seen, hyper, particles, log_evidence = state
-        learns = bool(hyper)
+        moves = bool(hyper) or self.n_sweeps > 0
         infos: list[RowInfo] = []
         row = 0
         priors, observations = _concrete(model, hyper, self.n_particles)
@@ -97,21 +101,42 @@ class ParticleFilter(Spec):
             table_of = np.arange(self.n_particles) if own else np.zeros(self.n_particles, np.int64)
             step = model.observation.filter_rows(
                 rng, particles, observations, X[row : row + tables[1].shape[1]], *tables, table_of,
-                _n_features(model), self.group, self.resample_below * self.n_particles, 1 if learns else len(X),
+                _n_features(model), self.group, self.resample_below * self.n_particles, 1 if moves else len(X),
             )  # fmt: skip
             particles = step.particles
             row += step.n_absorbed
             for log_mean, effective, n_features in step.trace:
                 log_evidence += float(log_mean)
                 infos.append(RowInfo(log_evidence, float(n_features), float(effective)))
-            if learns and step.source is not None:
+            if moves and step.source is not None:
                 priors = [priors[i] for i in step.source]
                 observations = [observations[i] for i in step.source]
                 rows = np.concatenate([seen, X[:row]])
-                priors, observations = _moved(rng, model, particles, priors, observations, rows)
-                particles = model.observation.refreshed(particles, observations)
+                particles = self._move(rng, model, particles, priors, observations, rows)
         hyper = _collect(model, priors, observations)
         return FilterState(np.concatenate([seen, X]), hyper, particles, log_evidence), infos
+
+    def _move(
+        self,
+        rng: np.random.Generator,
+        model: Model,
+        particles: Any,
+        priors: list[Any],
+        observations: list[Any],
+        rows: Array,
+    ) -> Any:
+        """Steps that leave the posterior given the rows so far invariant (resample-move). The lists change in place."""
+        data = model.observation.prepare(rows)
+        n = len(rows)
+        for i, (prior, observation) in enumerate(zip(priors, observations, strict=True)):
+            local = observation.particle(particles, i, data, _n_features(model))
+            for _ in range(self.n_sweeps):
+                local, _ = observation.sweep(rng, data, local, prior.log_odds(n), prior.new_rate(n), _SWEEP_GROUP)
+            if self.n_sweeps:
+                particles = observation.put_particle(particles, i, local, data)
+            priors[i] = model.prior.resample(rng, prior, local.z)
+            observations[i] = model.observation.resample(rng, observation, data, local)
+        return model.observation.refreshed(particles, observations)
 
     def draws(self, rng: np.random.Generator, state: FilterState, model: Model) -> list[Draw]:
         """Particles in proportion to their weights, by one more systematic resampling that the filter does not see."""
@@ -155,18 +180,6 @@ def prior_tables(priors: Sequence[Any], n_before: int, n_rows: int) -> tuple[Arr
 def _n_features(model: Model) -> int | None:
     """The number of columns of a finite prior."""
     return getattr(model.prior, "n_features", None)
-
-
-def _moved(
-    rng: np.random.Generator, model: Model, particles: Any, priors: list[Any], observations: list[Any], rows: Array
-) -> tuple[list[Any], list[Any]]:
-    """Hyperparameters after a step that leaves their posterior given the rows so far invariant (resample-move)."""
-    data = model.observation.prepare(rows)
-    for i, observation in enumerate(observations):
-        local = observation.particle(particles, i, data, _n_features(model))
-        priors[i] = model.prior.resample(rng, priors[i], local.z)
-        observations[i] = model.observation.resample(rng, observation, data, local)
-    return priors, observations
 
 
 def _collect(model: Model, priors: Sequence[Any], observations: Sequence[Any]) -> dict[str, Array]:

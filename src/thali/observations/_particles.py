@@ -44,7 +44,8 @@ class Filtered(NamedTuple):
 
 
 class GaussianParticles:
-    """ParticleRows of a model with `units`, `offset`, `feature_var`, `room_for` and `from_standard`."""
+    """ParticleRows of a model with `units`, `offset`, `feature_var`, `room_for`, `from_standard`
+    and `standard_cross`."""
 
     if TYPE_CHECKING:
         noise_var: Any
@@ -54,6 +55,7 @@ class GaussianParticles:
         feature_var: Any
         room_for: Any
         from_standard: Any
+        standard_cross: Any
 
     def check_particles(self) -> None:
         """Every particle sees the same standardised data, so what standardises them cannot be learned."""
@@ -152,6 +154,28 @@ class GaussianParticles:
             n_features or K,
         )  # fmt: skip
         return self.from_standard(Z, n_features or K, gram, cross, filled)
+
+    def put_particle(self, particles: Particles, index: int, local: GaussianRows, data: GaussianData) -> Particles:
+        """The particles, changed in place, with these row variables for one of them; then call `refreshed`.
+
+        Columns that no row has are left out.
+        """
+        used = np.flatnonzero(np.diag(local.gram))
+        if len(used) > particles.z.shape[2]:
+            particles = _with_columns(particles, 2 * len(used))
+        scale = self.units[1]
+        filled = local.filled
+        if self.offset is not None:
+            filled = filled - self.offset[data.missing_dim]
+        if scale is not None:
+            filled = filled / scale[data.missing_dim]
+        particles.n_columns[index] = len(used)
+        particles.z[index] = 0
+        particles.z[index, : particles.n_rows, : len(used)] = local.z[:, used]
+        particles.gram[index, : len(used), : len(used)] = local.gram[np.ix_(used, used)]
+        particles.cross[index, : len(used)] = self.standard_cross(local)[used]
+        particles.filled[index, : particles.n_cells] = filled
+        return particles
 
     def check_sound(self, particles: Particles, X: Array) -> None:
         """Shapes fit each other, and the statistics are those of the bits, to rounding; P and G are only finite."""
