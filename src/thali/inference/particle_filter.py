@@ -1,5 +1,6 @@
-"""A particle filter: rows are taken in one by one, by many weighted hypotheses about Z at the same time
-(Wood & Griffiths 2007), which may be moved after a resampling (Gilks & Berzuini 2001). The mean weights multiply to an unbiased estimate of the evidence p(X).
+"""A particle filter: rows are taken in one by one, by many weighted hypotheses about Z at the same time (Wood &
+Griffiths 2007), which are moved after a resampling (Gilks & Berzuini 2001). The mean weights multiply to an unbiased
+estimate of the evidence p(X).
 """
 
 import copy
