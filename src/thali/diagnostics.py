@@ -173,9 +173,11 @@ def filter_verdict(filters: Filters, diagnoses: Mapping[str, Diagnosis], agreeme
         wrong, remedies = ["one filter: nothing to compare it with"], ["run several filters (n_chains)"]
     else:
         wrong = [_difference(agreement, chain).replace("chain", "filter") for chain in agreement.differing[:_NAMED]]
-        if bad:
-            found = ", ".join(f"{name} (R-hat {d.r_hat:.2f}, ESS {d.ess:.0f})" for name, d in sorted(bad.items()))
-            wrong.append(f"filters disagree on {found}")
+        apart = {name: d for name, d in sorted(bad.items()) if d.r_hat > R_HAT_LIMIT}
+        for words, some in (("filters disagree on", apart), ("too few particles for", bad if not apart else {})):
+            if some:
+                found = ", ".join(f"{name} (R-hat {d.r_hat:.2f}, ESS {d.ess:.0f})" for name, d in sorted(some.items()))
+                wrong.append(f"{words} {found}")
         remedies = []
     remedies += ["take more particles (n_particles)", "if all rows are at hand, CollapsedGibbs() can revise early ones"]
     return f"not converged: {'; '.join(wrong)}; {about}. What to do: {'; '.join(remedies)}."

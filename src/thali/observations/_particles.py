@@ -134,6 +134,8 @@ class GaussianParticles:
         particles = particles._replace(
             n_rows=particles.n_rows + row, n_cells=particles.n_cells + int(missing_start[row])
         )
+        if scale is not None:  # back to the density of the data in their own units
+            trace[:, 0] -= ~missing @ np.log(scale)
         ended = resampled > 0 and resampled == max_resamplings
         return Filtered(particles, row, trace[:row], source if ended else None)
 
