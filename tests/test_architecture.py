@@ -20,7 +20,7 @@ REFERENCE = ROOT / "tests" / "reference"
 LAYERS = (
     ("command line", {"cli", "__main__"}),
     ("public names", {"__init__"}),
-    ("faces", {"estimator", "report", "compare", "counting", "testing"}),
+    ("faces", {"estimator", "stream_fit", "report", "compare", "counting", "testing"}),
     (
         "running",
         {
@@ -36,6 +36,7 @@ LAYERS = (
             "checkpoint",
             "stopping",
             "soundness",
+            "streams",
         },
     ),
     ("inference", {"inference"}),
@@ -64,6 +65,7 @@ SIDEWAYS = {
     ("__main__", "cli"),
     ("compare", "estimator"),
     ("counting", "estimator"),
+    ("estimator", "stream_fit"),
     ("estimator", "report"),  # m.report(), imported when called
     ("run_dask", "run"),
     ("auto", "run"),
@@ -77,9 +79,14 @@ SIDEWAYS = {
     ("checkpoint", "saving"),
     ("checkpoint", "packing"),
     ("saving", "soundness"),
+    ("saving", "streams"),
+    ("streams", "run"),
+    ("streams", "packing"),
+    ("streams", "progress"),
     ("checkpoint", "soundness"),
     ("posterior", "model"),
     ("posterior", "consensus"),
+    ("posterior", "diagnostics"),
     ("prediction", "posterior"),
     ("restarts", "diagnostics"),
     ("judgement", "diagnostics"),
@@ -97,7 +104,7 @@ FORBIDDEN = {("inference", "priors"), ("inference", "observations")}
 # Where a third-party package may be imported: folders end in a slash.
 HOMES = {
     "numba": ("kernels/",),
-    "sklearn": ("estimator.py", "compare.py", "datasets.py"),
+    "sklearn": ("estimator.py", "stream_fit.py", "compare.py", "datasets.py"),
     "matplotlib": ("report/",),
     "dask": ("run_dask.py",),
     "distributed": ("run_dask.py",),
