@@ -8,7 +8,8 @@ usage: python3 dev.py VERB [arguments handed on]
   test       the fast tests
   test-all   all tests, the slow ones too
   bench      the speed benchmark of the collapsed sampler; bench modes | mixing | real_data: the quality ones;
-             bench truncation: the tables of the papers; bench priors | particles: the speed of draws and filters
+             bench truncation | doshi_velez_synthetic | speakers: tables and figures of the papers;
+             bench priors | uncollapsed | particles: the speed of draws, of Gibbs and of the particle filter
   lint       ruff check, ruff format --check, mypy
   docs       regenerate the generated tables of the documentation
 """

@@ -14,7 +14,7 @@ from types import ModuleType
 
 import thali.kernels
 
-MODULES = ("collapsed_rows", "replicates", "move_replicates")
+MODULES = ("collapsed_rows", "replicates", "move_replicates", "parallel_rows", "importance_rows")
 SOURCE = Path(thali.kernels.__file__).parent
 CACHE = Path(__file__).parents[1] / ".pytest_cache" / "mutants"
 
@@ -98,6 +98,31 @@ MUTANTS = {
     "new features independent": (
         "conditional_rows.py",
         ("(shrink * total if is_seen[d] else 0.0)", "0.0"),
+    ),
+    "own weights not in the variance": (
+        "scaled_rows.py",
+        ("tau = 1.0 / (noise_var + power * feature_var)", "tau = 1.0 / noise_var"),
+    ),
+    "weights' prior left out": ("slabs.py", ("0.5 * b * b / curve - log_norm", "0.5 * b * b / curve")),
+    "births without the present state": (
+        "slabs.py",
+        ("    total = 1.0\n    chosen, n_chosen", "    top, total = -1e300, 0.0\n    chosen, n_chosen"),
+    ),
+    "births without their proposal": (
+        "slabs.py",
+        ("(math.log(new_rate) + math.log1p(1.0 / mean))", "math.log(new_rate)"),
+    ),
+    "parallel: streams": (
+        "parallel_rows.py",
+        ("start_stream(key, n, stream)", "start_stream(key, 0, stream)"),
+    ),
+    "parallel: own variance": (
+        "parallel_rows.py",
+        ("half_precision = 0.5 / (noise_var + n_own * feature_var)", "half_precision = 0.5 / noise_var"),
+    ),
+    "importance without the present columns": (
+        "importance_rows.py",
+        ("log_total = log_fit(e, own, is_seen, half_precision)", "log_total = -np.inf"),
     ),
     "missing cells used as data": ("collapsed_rows.py", ("used_dims = n_dims - cells.size", "used_dims = n_dims")),
 }

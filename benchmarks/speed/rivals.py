@@ -107,4 +107,36 @@ def rank_one_rows(workload: Workload, n_rows: int, rng: np.random.Generator) -> 
         Z[n] = z
 
 
-# --- measurements ---------------------------------------------------------------------------------
+def uncollapsed_rows(workload: Workload, n_rows: int, rng: np.random.Generator) -> None:
+    """Sample the first `n_rows` rows in NumPy given features drawn before: a residual of D numbers per bit."""
+    X, _, noise_var, feature_var = workload[1:]
+    Z = workload.Z.astype(float)
+    N, D = X.shape
+    P = np.linalg.inv(Z.T @ Z + noise_var / feature_var * np.eye(Z.shape[1]))
+    A = P @ (Z.T @ X) + np.sqrt(noise_var) * np.linalg.cholesky(P) @ rng.standard_normal((Z.shape[1], D))
+    counts = Z.sum(axis=0)
+    for n in range(n_rows):
+        kept = counts > Z[n]
+        own_var = np.sum(~kept) * feature_var
+        if not kept.all():
+            Z, A, counts = Z[:, kept], A[kept], counts[kept]
+        counts = counts - Z[n]
+        for k in rng.permutation(len(counts)):
+            value = np.empty(2)
+            for bit in (0, 1):
+                Z[n, k] = bit
+                e = X[n] - Z[n] @ A
+                value[bit] = -0.5 * (e @ e) / (noise_var + own_var)
+            prior = math.log(counts[k]) - math.log(N - counts[k])
+            Z[n, k] = draw_bit(value[1] - value[0] + prior, rng.random())
+        e = X[n] - Z[n] @ A
+        var = noise_var + feature_var * np.arange(MOST_NEW + 1)
+        n_new = rng.choice(MOST_NEW + 1, p=poisson_weights(MASS / N, -0.5 * D * np.log(var) - 0.5 * (e @ e) / var))
+        if n_new > 0:
+            M = np.ones((n_new, n_new)) + noise_var / feature_var * np.eye(n_new)
+            spread = np.linalg.cholesky(noise_var * np.linalg.inv(M))
+            A = np.vstack([A, np.linalg.solve(M, np.tile(e, (n_new, 1))) + spread @ rng.standard_normal((n_new, D))])
+            Z = np.hstack([Z, np.zeros((N, n_new))])
+            Z[n, -n_new:] = 1.0
+            counts = np.append(counts, np.zeros(n_new))
+        counts = counts + Z[n]

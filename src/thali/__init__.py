@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from thali.distributions import Beta, Gamma, InverseGamma, LogNormal, NormalOffset, PerDim
     from thali.errors import IncompatibleModelError, InvalidDataError, InvalidFileError, InvalidParameterError
     from thali.estimator import LatentFeatures, load, resume
-    from thali.inference import CollapsedGibbs, Gibbs, ParticleFilter, SliceSampler
-    from thali.observations import LinearGaussian
+    from thali.inference import BPMeans, CollapsedGibbs, Gibbs, ParticleFilter, SliceSampler
+    from thali.observations import ICA, FactorAnalysis, LinearGaussian
     from thali.priors import (
         IBP,
         BetaBernoulli,
@@ -36,8 +36,9 @@ _HOME = {
     "LogisticDecay": "priors.decays", "Times": "priors.distances", "Coordinates": "priors.distances",
     "truncation_bounds": "truncation", "suggest_truncation": "truncation",
     "left_ordered": "binary", "class_size": "binary",
-    "LinearGaussian": "observations",
-    "CollapsedGibbs": "inference", "Gibbs": "inference", "SliceSampler": "inference", "ParticleFilter": "inference",
+    "LinearGaussian": "observations", "FactorAnalysis": "observations", "ICA": "observations",
+    "CollapsedGibbs": "inference", "Gibbs": "inference", "SliceSampler": "inference",
+    "BPMeans": "inference", "ParticleFilter": "inference",
     "Gamma": "distributions", "InverseGamma": "distributions", "Beta": "distributions",
     "LogNormal": "distributions", "PerDim": "distributions", "NormalOffset": "distributions",
     "InvalidParameterError": "errors", "InvalidDataError": "errors", "IncompatibleModelError": "errors",
@@ -51,8 +52,8 @@ __all__ = [
     "IBP", "BetaBernoulli", "StickBreakingIBP", "BetaProcess", "DistanceDependentIBP", "HierarchicalBetaProcess",
     "ConstantDecay", "WindowDecay", "ExponentialDecay", "LogisticDecay", "Times", "Coordinates",
     "truncation_bounds", "suggest_truncation", "left_ordered", "class_size",
-    "LinearGaussian",
-    "CollapsedGibbs", "Gibbs", "SliceSampler", "ParticleFilter",
+    "LinearGaussian", "FactorAnalysis", "ICA",
+    "CollapsedGibbs", "Gibbs", "SliceSampler", "BPMeans", "ParticleFilter",
     "Gamma", "InverseGamma", "Beta", "LogNormal", "PerDim", "NormalOffset",
     "InvalidParameterError", "InvalidDataError", "IncompatibleModelError", "InvalidFileError",
     "datasets", "testing",

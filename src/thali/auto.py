@@ -3,10 +3,11 @@
 from typing import Any, NamedTuple
 
 from thali.errors import InvalidParameterError
-from thali.inference import CollapsedGibbs, Gibbs, ParticleFilter, SliceSampler
+from thali.inference import BPMeans, CollapsedGibbs, Gibbs, ParticleFilter, SliceSampler
 from thali.model import check_composition, lacking
 
-ALL = (CollapsedGibbs, Gibbs, SliceSampler, ParticleFilter)
+AUTO = (CollapsedGibbs, Gibbs, SliceSampler)  # in order of preference
+ALL = (*AUTO, BPMeans, ParticleFilter)
 
 
 class Choice(NamedTuple):
@@ -24,7 +25,7 @@ def choose(inference: Any, prior: Any, observation: Any, n_rows: int, n_dims: in
             raise InvalidParameterError(
                 f'inference must be "auto" or an inference such as CollapsedGibbs(). Got {inference!r}.'
             )
-        for candidate in alternatives:
+        for candidate in alternatives[: len(AUTO)]:
             if not lacking(prior, observation, candidate):
                 size = f"{n_rows} x {n_dims}"
                 return Choice(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from thali.matching import match, similarity
+from thali.matching import match
 
 Array = np.ndarray
 
@@ -53,10 +53,10 @@ def evenly(n: int, limit: int) -> Array:
 def find_consensus(posterior: Any) -> Consensus:
     """The chain with the highest mean free energy speaks: that scores a mode, as the log joint scores a point."""
     draws = [int(i) for i in evenly(posterior.n_draws, _DRAWS)]
-    medoids = [find_medoid(partial(posterior.bits, c), draws) for c in range(posterior.n_chains)]
+    medoids = [find_medoid(partial(posterior.codes, c), draws, posterior.similarity) for c in range(posterior.n_chains)]
     chain = int(np.argmax(posterior.draws["free_energy"].mean(axis=1)))
     draw, persistence, _ = medoids[chain]
-    bits = posterior.bits(chain, draw)
+    bits, codes = posterior.bits(chain, draw), posterior.codes(chain, draw)
     columns = np.flatnonzero(persistence >= PERSISTENT)
     first_row, counts = bits[:, columns].argmax(axis=0), bits[:, columns].sum(axis=0, dtype=np.int64)
     columns = columns[np.lexsort((first_row, -counts))]
@@ -67,13 +67,14 @@ def find_consensus(posterior: Any) -> Consensus:
     total, square = np.zeros_like(centre), np.zeros_like(centre)
     for c in range(posterior.n_chains):
         for i in draws:
-            other = posterior.bits(c, i)
-            partner = match(similarity(bits, other))[columns]
+            similar = posterior.similarity(codes, posterior.codes(c, i))
+            partner = match(np.abs(similar))[columns]
             has = np.flatnonzero(partner >= 0)
             codebook = posterior.codebook(c, i)
-            values = codebook["features"][partner[has]] - centre[has]
+            sign = np.sign(similar[columns[has], partner[has]])[:, None]
+            values = sign * codebook["features"][partner[has]] - centre[has]
             found[has] += 1
-            presence[:, has] += other[:, partner[has]]
+            presence[:, has] += posterior.bits(c, i)[:, partner[has]]
             total[has] += values
             square[has] += values**2 + posterior.concrete(c, i).observation.features_var(codebook)[partner[has]]
     n = found[:, None]
@@ -89,30 +90,34 @@ def find_consensus(posterior: Any) -> Consensus:
     )
 
 
-def find_medoid(bits: Callable[[int], Array], draws: Sequence[int]) -> Medoid:
+def find_medoid(
+    codes: Callable[[int], Array], draws: Sequence[int], similarity: Callable[[Array, Array], Array]
+) -> Medoid:
     """Begin with the best of a few draws; go to one that has more of what persists, as long as there is one.
 
     Better is: more persistent features, then more similar ones, then fewer others.
     """
     few = [draws[i] for i in evenly(len(draws), _JUDGES)]
     starts = [draws[i] for i in evenly(len(draws), _STARTS)]
-    best = max((_judge(bits, start, few) for start in starts), key=Medoid.score)
-    best = _judge(bits, best.draw, draws)
-    sizes = np.array([bits(i).shape[1] for i in draws])
+    best = max((_judge(codes, start, few, similarity) for start in starts), key=Medoid.score)
+    best = _judge(codes, best.draw, draws, similarity)
+    sizes = np.array([codes(i).shape[1] for i in draws])
     while True:
         n_found = np.sum(best.similar > 0.0, axis=1)
         there = int(np.lexsort((n_found - sizes, best.similar.sum(axis=1), n_found))[-1])
-        found = _judge(bits, draws[there], draws)
+        found = _judge(codes, draws[there], draws, similarity)
         if found.score() <= best.score():
             return best
         best = found
 
 
-def _judge(bits: Callable[[int], Array], draw: int, others: Sequence[int]) -> Medoid:
-    reference = bits(draw)
+def _judge(
+    codes: Callable[[int], Array], draw: int, others: Sequence[int], similarity: Callable[[Array, Array], Array]
+) -> Medoid:
+    reference = codes(draw)
     similar = np.zeros((len(others), reference.shape[1]))
     for i, other in enumerate(others):
-        table = similarity(reference, bits(other))
+        table = np.abs(similarity(reference, codes(other)))
         partner = match(table)
         has = np.flatnonzero(partner >= 0)
         similar[i, has] = table[has, partner[has]]

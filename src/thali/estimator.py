@@ -13,7 +13,6 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from thali import prediction, saving
 from thali.auto import Choice, choose
 from thali.checkpoint import Checkpoint, remove
-from thali.diagnostics import Diagnosis, agree, diagnose, diagnose_filters, filter_verdict, verdict
 from thali.errors import (
     InvalidDataError,
     InvalidDataTypeError,
@@ -21,17 +20,21 @@ from thali.errors import (
     InvalidParameterError,
 )
 from thali.files import blamed
+from thali.in_range import check_finite, numbers_in_range
+from thali.judgement import judge
 from thali.model import Model
 from thali.observations import LinearGaussian
+from thali.optimise import optimise, refuse_for_samplers
 from thali.posterior import Draws
 from thali.priors import IBP
 from thali.progress import Progress
-from thali.protocols import Observation, Prior, Streaming
+from thali.protocols import Observation, Optimiser, Prior
 from thali.rng import make_generator, spawn
-from thali.run import Chain, check_finite, numbers_in_range, resolve_n_jobs, run_chains
+from thali.run import Chain, resolve_n_jobs, run_chains
 from thali.saving import fingerprint
 from thali.spec import Spec, positive
 from thali.stream_fit import StreamFit
+from thali.stream_protocols import Streaming
 from thali.streams import Stream, refuse_for_streams
 
 Array = np.ndarray
@@ -45,7 +48,7 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     observation : how a row comes about from its features; None means LinearGaussian().
     prior : the prior over which row has which feature; None means IBP().
     inference : "auto", or an inference such as CollapsedGibbs(n_draws=1000).
-    n_chains : independent chains, compared to judge convergence.
+    n_chains : independent chains, compared to judge convergence. An optimiser has restarts instead.
     n_jobs : threads; None or -1 for as many as there are cores. The result does not depend on it.
     random_state : an integer makes the run reproducible bit for bit.
     verbose : True shows progress, False never; None shows it on a terminal.
@@ -105,13 +108,15 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         X = model.observation.check_data(self._validated(X, reset=True))
         choice = choose(self.inference, model.prior, model.observation, *X.shape)
         model = Model(model.prior, model.observation.adapt(X))
+        about = self._about(model, choice, fingerprint(X))
+        self._stream = None
+        if isinstance(choice.inference, Optimiser):
+            return self._optimise(X, about, heldout)
         streams = spawn(make_generator(self.random_state), self.n_chains)
         chains = [Chain(number, stream) for number, stream in enumerate(streams)]
-        self._stream = None
         if isinstance(choice.inference, Streaming):
             refuse_for_streams(target_ess=self.target_ess, checkpoint=self.checkpoint, heldout=heldout)
             return self._absorb(Stream(chains, choice.inference, model), X, choice)
-        about = self._about(model, choice, fingerprint(X))
         run = None if self.checkpoint is None else Checkpoint.create(self.checkpoint, about, len(X), chains)
         return self._sample(X, about, chains, run, heldout)
 
@@ -138,8 +143,11 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         """Run the chains to their end, from wherever they are."""
         inference = about.choice.inference
         score = None if heldout is None else prediction.scorer(X, self._validated(heldout, reset=False))
-        shown = Progress(chains, inference, self.verbose, score)
-        with run.alone() if run else nullcontext(), shown as progress, numbers_in_range():
+        with (
+            run.alone() if run else nullcontext(),
+            Progress(chains, inference, self.verbose, score) as progress,
+            numbers_in_range(),
+        ):
             result = run_chains(
                 chains, inference, about.model, X,
                 n_jobs=self.n_jobs, max_time=self.max_time, target_ess=self.target_ess,
@@ -152,6 +160,25 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
             kept = f"{result.posterior.n_chains} of {self.n_chains} chains with {result.posterior.n_draws} draws each"
             warnings.warn(f"Interrupted: kept {kept}, of {inference.n_draws}.", stacklevel=3)
         self._run_folder = run and run.folder
+        self._adopt(result.posterior, result.history, about.choice, about.data_fingerprint)
+        return self
+
+    def _optimise(self, X: Array, about: saving.About, heldout: Any) -> Self:
+        """Run the restarts of an optimiser; the result is a posterior of one draw."""
+        inference = about.choice.inference
+        refuse_for_samplers(inference, checkpoint=self.checkpoint, target_ess=self.target_ess, heldout=heldout)
+        streams = spawn(make_generator(self.random_state), inference.n_restarts)
+        with numbers_in_range():
+            result = optimise(
+                streams, inference, about.model, X,
+                n_jobs=self.n_jobs, max_time=self.max_time, verbose=bool(self.verbose),
+            )  # fmt: skip
+            check_finite(result.posterior)
+        self.stopped_by_ = result.stopped_by
+        self.interrupted_ = result.stopped_by == "interrupt"
+        if self.interrupted_:
+            warnings.warn(f"Interrupted: kept the best of {len(result.history['settled'])} restarts.", stacklevel=3)
+        self._run_folder = None
         self._adopt(result.posterior, result.history, about.choice, about.data_fingerprint)
         return self
 
@@ -183,38 +210,31 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         self.inference_ = choice
         self.data_fingerprint_ = data_fingerprint
         self.k_posterior_ = posterior.k_posterior
-        consensus = posterior.consensus
         self.components_ = posterior.encoder.codebook["features"]
-        self.stability_ = consensus.stability
+        self.stability_ = posterior.consensus.stability
         self.n_components_ = len(self.components_)
         self._n_features_out = self.n_components_  # scikit-learn's mixin names the output columns by it
-        look = diagnose if posterior.filters is None else diagnose_filters
-        self.diagnostics_: dict[str, Diagnosis] = look(posterior.draws)
-        self.agreement_ = agree(consensus.chain_features, posterior.draws["free_energy"])
-        self.converged_ = all(d.good for d in self.diagnostics_.values()) and not self.agreement_.differing
+        self.diagnostics_, self.agreement_, self.converged_, self._verdict = judge(choice.inference, posterior, history)
 
     def check(self) -> str:
         """Whether the run can be trusted, in words: what is wrong, and what to do."""
         check_is_fitted(self)
-        filters = self.posterior_.filters
-        if filters is not None:
-            return filter_verdict(filters, self.diagnostics_, self.agreement_)
-        return verdict(self.diagnostics_, self.agreement_)
+        return self._verdict
 
     # ---- using a fit
 
     def presence(self, X: Any) -> Array:
         """P(row has feature), (n_rows, n_components_): each row on its own, whether it was fitted or not."""
-        return self._encode(X)
+        return self._encode(X).presence
 
     def transform(self, X: Any) -> Array:
-        """Codes of the rows: E[z]. A row that is wholly missing gets the prior's answer."""
-        return self._encode(X)
+        """Codes of the rows: E[z], or E[z w] where features have weights. A row that is wholly missing gets the
+        prior's answer."""
+        return self._encode(X).codes
 
-    def _encode(self, X: Any) -> Array:
+    def _encode(self, X: Any) -> Any:
         check_is_fitted(self)
-        presence, _ = self.posterior_.encoder.encode(self._validated(X, reset=False))
-        return presence
+        return self.posterior_.encoder.encode(self._validated(X, reset=False))
 
     def inverse_transform(self, codes: Any) -> Array:
         """Expected rows of X given codes, the offset included."""

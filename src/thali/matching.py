@@ -1,4 +1,4 @@
-"""Which features of two draws are the same. Features have no labels: they are told by the rows that have them."""
+"""Which features of two draws are the same. Features have no labels: they are told by their codes, row by row."""
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -14,6 +14,13 @@ def similarity(left: Array, right: Array) -> Array:
     both = left.T @ right
     either = left.sum(axis=0)[:, None] + right.sum(axis=0) - both
     return both / np.maximum(either, 1.0)
+
+
+def cosine(left: Array, right: Array) -> Array:
+    """Of each pair of columns with weights."""
+    left, right = left.astype(np.float32), right.astype(np.float32)
+    size = np.linalg.norm(left, axis=0)[:, None] * np.linalg.norm(right, axis=0)
+    return (left.T @ right) / np.maximum(size, 1e-30)
 
 
 def match(similar: Array) -> Array:

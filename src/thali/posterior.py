@@ -14,8 +14,10 @@ from scipy.special import expit
 
 from thali.consensus import Consensus, evenly, find_consensus
 from thali.diagnostics import Filters
+from thali.matching import cosine, similarity
 from thali.model import Model
 from thali.ragged import Ragged
+from thali.rng import make_generator
 
 Array = np.ndarray
 
@@ -41,8 +43,8 @@ class Predictor(NamedTuple):
     log_odds: Array
     rate: float
 
-    def encode(self, X: Array, rate: float | None = None) -> tuple[Array, Array]:
-        """(presence, log predictive density) of each row of X on its own."""
+    def encode(self, X: Array, rate: float | None = None) -> Any:
+        """What it says of each row of X on its own: a `thali.observations._prediction.Encoded`."""
         return self.observation.encode(X, self.codebook, self.log_odds, self.rate if rate is None else rate)
 
 
@@ -95,6 +97,14 @@ class Draws:
         """Z of one draw without empty columns: one column for each of its features."""
         z = self.Z(chain, draw)
         return z if z.shape[1] == self.draws["n_features"][chain, draw] else z[:, z.any(axis=0)]
+
+    def codes(self, chain: int, draw: int) -> Array:
+        """Codes of the fitted rows in one draw, (n_rows, n_features): its bits, or its weights where they are on."""
+        return self.model.observation.codes(self.bits(chain, draw), self.codebook(chain, draw))
+
+    def similarity(self, left: Array, right: Array) -> Array:
+        """How alike the features with these codes are; negative where they are alike but for their sign."""
+        return cosine(left, right) if "weights" in self.codebooks else similarity(left, right)
 
     def features(self, chain: int, draw: int) -> Array:
         """Posterior mean of the features in use given Z of that draw, (n_features, n_dims)."""
@@ -168,12 +178,15 @@ class Draws:
         return self.predictor(*self.representative, self.consensus.columns)
 
     def pooled(self) -> list["Predictor"]:
-        """The draws over which predictions of new rows are averaged."""
-        return [self.predictor(chain, draw) for chain, draw in self.spaced(_POOLED)]
+        """The draws over which predictions of new rows are averaged, each with definite features where its model
+        cannot integrate them out."""
+        predictors = [self.predictor(chain, draw) for chain, draw in self.spaced(_POOLED)]
+        rng = make_generator(0)  # the same every time: a prediction is a function of the row alone
+        return [p._replace(codebook=p.observation.definite(rng, p.codebook)) for p in predictors]
 
     def log_density(self, X: Array) -> Array:
         """log p(x_n | data) of new rows: the mean density over draws of all chains."""
-        parts = np.stack([predictor.encode(X)[1] for predictor in self.pooled()])
+        parts = np.stack([predictor.encode(X).log_density for predictor in self.pooled()])
         return np.logaddexp.reduce(parts, axis=0) - math.log(len(parts))
 
 

@@ -67,11 +67,11 @@ def _predict_fitted(posterior: Draws, X: Array, rows: Array, missing: Array, *, 
     draws = posterior.spaced(_DRAWS)
     for chain, draw in draws:
         observation, codebook = posterior.concrete(chain, draw).observation, posterior.codebook(chain, draw)
-        z = posterior.bits(chain, draw)[rows]
-        total += observation.reconstruct(z, codebook["features"])[missing]
+        codes = posterior.codes(chain, draw)[rows]
+        total += observation.reconstruct(codes, codebook["features"])[missing]
         if simulated:
             repeats = -(-_VALUES // len(draws))
-            values += [observation.sample_rows(rng, z, codebook, 0)[missing] for _ in range(repeats)]
+            values += [observation.sample_rows(rng, codes, codebook, 0)[missing] for _ in range(repeats)]
     return total / len(draws), np.array(values)
 
 
@@ -81,19 +81,19 @@ def _predict_new(posterior: Draws, X: Array, rows: Array, missing: Array, *, sim
     X = X[rows]
     predictors = posterior.pooled()
     encoded = [predictor.encode(X) for predictor in predictors]
-    weights = softmax([log_density for _, log_density in encoded], axis=0)
+    weights = softmax([one.log_density for one in encoded], axis=0)
     mean = np.zeros(X.shape)
     counts = np.diff(np.rint(_VALUES * np.cumsum(weights, axis=0)).astype(int), axis=0, prepend=0)
     owners, values = [], []
-    for predictor, (presence, log_density), weight, count in zip(predictors, encoded, weights, counts, strict=True):
+    for predictor, one, weight, count in zip(predictors, encoded, weights, counts, strict=True):
         observation, codebook = predictor.observation, predictor.codebook
-        mean += weight[:, None] * observation.reconstruct(presence, codebook["features"])
+        mean += weight[:, None] * observation.reconstruct(one.codes, codebook["features"])
         if simulated:
             owner = np.repeat(np.arange(len(X)), count)
-            z = rng.random((len(owner), presence.shape[1])) < presence[owner]
-            n_unknown = rng.random(len(owner)) > np.exp(_log_known(predictor, X) - log_density)[owner]
+            codes = observation.sample_codes(rng, one, owner)
+            n_unknown = rng.random(len(owner)) > np.exp(_log_known(predictor, X) - one.log_density)[owner]
             owners.append(owner)
-            values.append(observation.sample_rows(rng, z, codebook, n_unknown))
+            values.append(observation.sample_rows(rng, codes, codebook, n_unknown))
     if not simulated:
         return mean[missing], mean[missing]
     in_order = np.concatenate(values)[np.argsort(np.concatenate(owners), kind="stable")]
@@ -138,7 +138,7 @@ def heldout(posterior: Draws, X: Array, mask: Array, by: str, *, fitted: bool) -
         for chain, draw in draws:
             observation, codebook = posterior.concrete(chain, draw).observation, posterior.codebook(chain, draw)
             # eq: own.fitted-cells
-            log_cells = observation.log_cells(X, posterior.bits(chain, draw)[rows], codebook)[mask]
+            log_cells = observation.log_cells(X, posterior.codes(chain, draw)[rows], codebook)[mask]
             total = np.logaddexp(total, np.bincount(group, log_cells))
         total -= np.log(len(draws))
     else:
@@ -162,8 +162,8 @@ def scorer(X: Array, heldout: Array) -> Callable[[Any], float]:
     rows = np.flatnonzero(mask.any(axis=1))
 
     def score(draw: Any) -> float:
-        z = draw.z[rows][:, draw.z.any(axis=0)]
-        return float(draw.observation.log_cells(heldout[rows], z, draw.codebook)[mask[rows]].mean())
+        codes = draw.observation.codes(draw.z[:, draw.z.any(axis=0)], draw.codebook)[rows]
+        return float(draw.observation.log_cells(heldout[rows], codes, draw.codebook)[mask[rows]].mean())
 
     return score
 
@@ -184,7 +184,8 @@ def sample(posterior: Draws, n: int, rng: Generator) -> Array:
         predictor = posterior.predictor(*divmod(int(i), posterior.n_draws))
         z = rng.random((len(rows), len(predictor.log_odds))) < expit(predictor.log_odds)
         n_unknown = rng.poisson(predictor.rate, len(rows))
-        X[rows] = predictor.observation.sample_rows(rng, z, predictor.codebook, n_unknown)
+        codes = predictor.observation.draw_codes(rng, z)
+        X[rows] = predictor.observation.sample_rows(rng, codes, predictor.codebook, n_unknown)
     return X
 
 
@@ -193,11 +194,11 @@ def novelty(posterior: Draws, X: Array) -> Array:
     """P(a row has a feature that no fitted row has | its observed cells)."""
     predictors = posterior.pooled()
     known = np.logaddexp.reduce([_log_known(predictor, X) for predictor in predictors], axis=0)
-    either = np.logaddexp.reduce([predictor.encode(X)[1] for predictor in predictors], axis=0)
+    either = np.logaddexp.reduce([predictor.encode(X).log_density for predictor in predictors], axis=0)
     return np.clip(-np.expm1(known - either), 0.0, 1.0)
 
 
 def _log_known(predictor: Predictor, X: Array) -> Array:
     """log p(x_n, and it has no unknown feature)."""
     # eq: own.novelty
-    return predictor.encode(X, rate=0.0)[1] - predictor.rate
+    return predictor.encode(X, rate=0.0).log_density - predictor.rate

@@ -52,11 +52,17 @@ class Predictive(Prior, Protocol):
 
 
 @runtime_checkable
-class Sticks(Prior, Protocol):
-    """Weights (probabilities of having a feature) drawn beside Z: what a slice sampler needs. Concrete priors only."""
+class Weights(Prior, Protocol):
+    """Weights (probabilities of having a feature) drawn beside Z: given them, rows are independent."""
 
     def draw_weights(self, rng: Generator, counts: Array, n_rows: int) -> Array:
-        """Weights of features in use, given how many of the n_rows rows have each."""
+        """Weights of features, given how many of the n_rows rows have each; of those in use if there are infinitely
+        many. Concrete priors only."""
+
+
+@runtime_checkable
+class Sticks(Weights, Protocol):
+    """Weights of features that no row has, too: what a slice sampler needs. Concrete priors only."""
 
     def draw_unused(self, rng: Generator, level: float, n_rows: int) -> Array:
         """Weights above `level` of the features that none of the n_rows rows has, in decreasing order."""
@@ -134,8 +140,16 @@ class Observation(Protocol):
     def draw_features(self, rng: Generator, n_features: int, n_dims: int) -> Array:
         """Features from their prior, (n_features, n_dims)."""
 
-    def simulate(self, rng: Generator, Z: Array, *, n_dims: int | None = None, features: Array | None = None) -> Array:
-        """A draw of X."""
+    def simulate(
+        self,
+        rng: Generator,
+        Z: Array,
+        *,
+        n_dims: int | None = None,
+        features: Array | None = None,
+        codes: Array | None = None,
+    ) -> Array:
+        """A draw of X; features and codes are drawn, too, where they are not given."""
 
     def reconstruct(self, codes: Array, features: Array) -> Array:
         """Expected rows of X given codes (n_rows, n_features), in the data's units."""
@@ -148,8 +162,12 @@ class Observation(Protocol):
 
 
 @runtime_checkable
-class CollapsedRows(Observation, Protocol):
-    """Features integrated out. `local` is the model's own NamedTuple whose first field is z."""
+class FeatureRows(Observation, Protocol):
+    """Rows that know of each other through features alone; chains keep the row variables and integrate features out.
+
+    `local` is the model's own NamedTuple of row variables whose first field is z. `codes` (n_rows, n_features) are what
+    multiplies the features: the bits, or their weights where they are on.
+    """
 
     def prepare(self, X: Array) -> Any:
         """The working form of checked data, one per chain: opaque to the inference."""
@@ -157,14 +175,58 @@ class CollapsedRows(Observation, Protocol):
     def as_matrix(self, data: Any) -> tuple[Array, bool]:
         """(X without a fixed offset, NaN where missing; whether an offset is learned): what starts look at."""
 
-    def start(self, data: Any, Z: Array, matrix: Array) -> tuple[Any, Any]:
-        """(current, local): where to begin, given Z and the completed form of `as_matrix`."""
+    def start(self, data: Any, codes: Array, matrix: Array) -> tuple[Any, Any]:
+        """(current, local): where to begin, given codes and the completed form of `as_matrix`."""
 
-    def place(self, data: Any, Z: Array, X: Array) -> Any:
+    def place(self, data: Any, codes: Array, X: Array) -> Any:
         """Row variables with these values; X is complete."""
 
     def completed(self, data: Any, local: Any) -> Array:
         """X with its missing cells as `local` holds them."""
+
+    def draw_codes(self, rng: Generator, Z: Array) -> Array:
+        """Codes of rows with these bits, from their prior."""
+
+    def codes_of(self, local: Any) -> Array:
+        """The codes that `local` holds."""
+
+    def codes(self, Z: Array, codebook: dict[str, Array]) -> Array:
+        """The codes of a draw of which Z (without empty columns) and the codebook were kept."""
+
+    def resample(self, rng: Generator, current: Any, data: Any, local: Any) -> Any:
+        """`current` with its learned hyperparameters drawn given codes and X, features integrated out."""
+
+    def log_evidence(self, data: Any, local: Any) -> float:
+        """log p(X, what else is local | Z) with the features integrated out."""
+
+    def log_marginal(self, X: Array, codes: Array) -> float:
+        """log p(X | codes) of the observed cells, features integrated out."""
+
+    def codebook(self, data: Any, local: Any) -> dict[str, Array]:
+        """What is needed to predict: `features` (posterior mean), `gram_inv`, `counts`, and what `codes` needs."""
+
+    def definite(self, rng: Generator, codebook: dict[str, Array]) -> dict[str, Array]:
+        """The codebook with features drawn, if `encode` takes them as given; else as it is."""
+
+    def encode(self, X: Array, codebook: dict[str, Array], log_odds: Array, new_rate: float) -> Any:
+        """Presence, expected codes and log density of new rows, each on its own."""
+
+    def sample_codes(self, rng: Generator, encoded: Any, owner: Array) -> Array:
+        """Codes of the encoded rows `owner` from their posterior."""
+
+    def features_var(self, codebook: dict[str, Array]) -> Array:
+        """Posterior variance of each feature's values, (n_features, n_dims)."""
+
+    def log_cells(self, X: Array, codes: Array, codebook: dict[str, Array]) -> Array:
+        """Log density of each cell of rows with these codes, features integrated out."""
+
+    def sample_rows(self, rng: Generator, codes: Array, codebook: dict[str, Array], n_unknown: Any) -> Array:
+        """A row for each row of codes, with `n_unknown` features from their prior beside the known ones."""
+
+
+@runtime_checkable
+class CollapsedRows(FeatureRows, Protocol):
+    """Features integrated out of the draw of a row's bits, too."""
 
     def sweep(
         self,
@@ -179,42 +241,48 @@ class CollapsedRows(Observation, Protocol):
         """Draw every row's bits, `group` jointly (neighbours in the order of `keys`, by default a random one), and what
         else is local, given the rest. Concrete models only."""
 
-    def resample(self, rng: Generator, current: Any, data: Any, local: Any) -> Any:
-        """`current` with its learned hyperparameters drawn given Z and X, features integrated out."""
-
-    def log_evidence(self, data: Any, local: Any) -> float:
-        """log p(X, local's imputed cells | Z) with the features integrated out."""
-
-    def log_marginal(self, X: Array, Z: Array) -> float:
-        """log p(X | Z) of the observed cells, features integrated out."""
-
-    def codebook(self, data: Any, local: Any) -> dict[str, Array]:
-        """What is needed to encode new rows: `features` (posterior mean), `gram_inv`, and the hyperparameters."""
-
-    def encode(self, X: Array, codebook: dict[str, Array], log_odds: Array, new_rate: float) -> tuple[Array, Array]:
-        """(presence, log density) of new rows, each on its own."""
-
-    def features_var(self, codebook: dict[str, Array]) -> Array:
-        """Posterior variance of each feature's values, (n_features, n_dims)."""
-
-    def log_cells(self, X: Array, codes: Array, codebook: dict[str, Array]) -> Array:
-        """Log density of each cell of rows with these codes, features integrated out."""
-
-    def sample_rows(self, rng: Generator, codes: Array, codebook: dict[str, Array], n_unknown: Any) -> Array:
-        """A row for each row of codes, with `n_unknown` features from their prior beside the known ones."""
-
 
 @runtime_checkable
-class ConditionalRows(CollapsedRows, Protocol):
+class ConditionalRows(FeatureRows, Protocol):
     """Features drawn beside Z, for the time of a sweep."""
 
     def conditional_sweep(self, rng: Generator, data: Any, local: Any, log_odds: Array, new_rate: float) -> Any:
-        """Draw the features given Z, then every row's bits and what else is local given the features."""
+        """Draw the features given the codes, then every row's bits and what else is local given the features."""
 
     def weighted_sweep(self, rng: Generator, data: Any, local: Any, used: Array, unused: Array) -> Any:
         """As `conditional_sweep`, given the weights of the columns in use and of further ones that no row has yet.
 
         It keeps the law of a slice below the smallest weight in use; columns that no row has in the end are dropped.
+        """
+
+
+@runtime_checkable
+class ImportanceRows(ConditionalRows, Protocol):
+    """New features drawn with all others, not integrated out."""
+
+    def importance_sweep(
+        self, rng: Generator, data: Any, local: Any, log_odds: Array, new_rate: float, n_candidates: int
+    ) -> Any:
+        """As `conditional_sweep`, but the features that a row alone has are picked by their likelihood among
+        `n_candidates` sets: the present one and draws from the prior."""
+
+
+@runtime_checkable
+class ParallelRows(ConditionalRows, Protocol):
+    """Weights drawn beside the features, so that rows can be drawn side by side."""
+
+    def parallel_sweep(
+        self,
+        rng: Generator,
+        data: Any,
+        local: Any,
+        draw_weights: Callable[[Array], Array],
+        new_rate: float,
+        n_threads: int | None = None,
+    ) -> Any:
+        """As `conditional_sweep`, given the weights of columns, which `draw_weights` makes from their counts.
+
+        On at most `n_threads` threads, None for one per core; the bits do not depend on it.
         """
 
 
@@ -250,50 +318,49 @@ class ColumnMoves(CollapsedRows, Protocol):
 
 
 @runtime_checkable
-class ParticleRows(CollapsedRows, Protocol):
-    """A population of hypotheses about the rows so far, each with hyperparameters of its own."""
+class HardRows(CollapsedRows, Protocol):
+    """Bits and features as numbers: the limit of no noise, in which a fit is |X - Z A|^2 over the observed cells.
 
-    def check_particles(self) -> None:
-        """An error if something is learned that a particle cannot carry."""
+    `data` is the form of checked data that `hard_data` makes; it is never changed. `features` may have rows besides
+    those of Z, such as an offset. There are at most `limit` features.
+    """
 
-    def start_particles(self, n_particles: int, n_dims: int) -> Any:
-        """Particles without rows and columns: opaque to the inference but for `n_rows`, `log_weight` (normalised) and
-        `roots` (the particle before the first row that each descends from)."""
+    def hard_noise(self, data: Any) -> tuple[float | None, float]:
+        """(noise variance in the units of the error, if it is fixed; what it should be at least, if it is not)."""
 
-    def refreshed(self, particles: Any, currents: Any) -> Any:
-        """The particles, changed in place, with new hyperparameters: those of one concrete model for each."""
+    def hard_data(self, X: Array) -> Any:
+        """The working form of checked data, for an adapted model."""
 
-    def filter_rows(
-        self,
-        rng: Generator,
-        particles: Any,
-        currents: Any,
-        X: Array,
-        log_odds: Array,
-        new_rate: Array,
-        table_of: Array,
-        n_features: int | None,
-        group: int,
-        resample_below: float,
-        max_resamplings: int,
-    ) -> Any:
-        """Take in the rows of X, as far as the last resampling that is allowed; particles change in place.
+    def hard_matrix(self, data: Any) -> tuple[Array, bool]:
+        """(X in the units of the error, NaN where missing; whether the offset is learned): what starts look at."""
 
-        log_odds[t, i, m] and new_rate[t, i] are the prior's for row i, t = table_of[particle]; n_features is the
-        number of columns of a finite prior. Bits are proposed `group` at a time given the data, from the prior if it is
-        0. Gives `particles`, `n_absorbed`, `trace` (of each row: log
-        mean weight, effective number of particles, mean number of columns) and `source`: which particle took each
-        place in the last resampling, None if it did not end with one.
+    def hard_features(self, data: Any, Z: Array) -> Array:
+        """The features with the least error given Z."""
+
+    def hard_error(self, data: Any, Z: Array, features: Array) -> float:
+        """|X - Z A|^2."""
+
+    def hard_sweep(
+        self, data: Any, Z: Array, features: Array, penalty: float, limit: int, order: Array
+    ) -> tuple[Array, int]:
+        """(Z, number of changes): the best value of each bit, given the rest, row by row in this order.
+
+        What a row has left becomes a feature of its own if it is more than the penalty (which may be infinite).
         """
 
-    def particle(self, particles: Any, index: int, data: Any, n_features: int | None) -> Any:
-        """The row variables (`local`) of one particle, with the unused columns of a finite prior."""
+    def hard_refit_sweep(
+        self, data: Any, Z: Array, features: Array, penalty: float, limit: int, order: Array
+    ) -> tuple[Array, int]:
+        """As `hard_sweep`; a row gets a feature of its own if, all features fitted anew, it is worth the penalty."""
 
-    def put_particle(self, particles: Any, index: int, local: Any, data: Any) -> Any:
-        """The particles, changed in place, with these row variables for one of them; `refreshed` is called after."""
+    def hard_column(self, rng: Generator, data: Any, Z: Array, features: Array, tries: int) -> tuple[Array, float]:
+        """(a column that any number of rows share, by how much it lowers the error with the features as they are)."""
 
-    def check_sound(self, particles: Any, X: Array) -> None:
-        """A ValueError if the particles, which come from a file, cannot be those of the rows X."""
+    def hard_worth(self, data: Any, Z: Array) -> Array:
+        """By how much the error would rise without each feature, the others fitted anew."""
+
+    def hard_point(self, data: Any, Z: Array, features: Array) -> tuple[Any, dict[str, Array]]:
+        """(this model with numbers for what is learned, the codebook): a posterior in one point."""
 
 
 @runtime_checkable
@@ -315,7 +382,7 @@ class Iterative(Inference, Protocol):
     def init(self, rng: Generator, model: Any, data: Any, n_rows: int, tick: Callable[[], None] | None = None) -> Any:
         """A state to begin with. `tick` is called now and then; an error that it raises ends the search for one."""
 
-    def at(self, prior: Any, observation: Any, data: Any, Z: Array, X: Array) -> Any:
+    def at(self, prior: Any, observation: Any, data: Any, codes: Array, X: Array) -> Any:
         """The state with these values (concrete prior and observation, complete X): for tests and warm starts."""
 
     def step(self, rng: Generator, state: Any, model: Any, data: Any) -> tuple[Any, Any]:
@@ -326,19 +393,24 @@ class Iterative(Inference, Protocol):
 
 
 @runtime_checkable
-class Streaming(Inference, Protocol):
-    """An inference that takes rows as they come, each once. `state` is its own; it may change in place."""
+class Optimiser(Inference, Protocol):
+    """Passes over the data that never raise an objective, from several starts. All are pure in their arguments."""
 
-    n_draws: int
+    max_iter: int
+    tol: float
+    n_restarts: int
 
-    def begin(self, rng: Generator, model: Any, n_dims: int) -> Any:
-        """The state before the first row, or an error if something in the model cannot be learned from a stream."""
+    def prepare(self, model: Any, X: Array) -> Any:
+        """What all restarts share."""
 
-    def absorb(self, rng: Generator, state: Any, model: Any, X: Array) -> tuple[Any, list[Any]]:
-        """(state, a remark on each row) after the rows of X. The result does not depend on how rows are batched."""
+    def init(self, rng: Generator, model: Any, data: Any, restart: int) -> Any:
+        """A state to begin with. It has an `objective` and a number of features `n_features`."""
 
-    def draws(self, rng: Generator, state: Any, model: Any) -> list[Any]:
-        """n_draws draws of the posterior given the rows so far. It leaves the state and `rng` as they are."""
+    def step(self, rng: Generator, state: Any, model: Any, data: Any) -> tuple[Any, bool]:
+        """(the state after a pass, whether anything changed)."""
 
-    def check_sound(self, state: Any, model: Any) -> None:
-        """A ValueError if the state, which comes from a file, does not fit the model or itself."""
+    def record(self, rng: Generator, state: Any, model: Any, data: Any) -> Any:
+        """What the posterior keeps of the best state: a `thali.posterior.Draw`."""
+
+    def remarks(self, data: Any) -> dict[str, float]:
+        """What else there is to say of the run."""

@@ -5,21 +5,21 @@ suffice because a kernel releases the interpreter lock for a whole sweep; a proc
 take turns, so that with few threads, too, all of them have draws when a run is stopped.
 """
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from thali.errors import InvalidParameterError, ThaliError
+from thali.errors import InvalidParameterError
 from thali.model import Model
 from thali.posterior import Draw, Draws
 from thali.stopping import Target, on_stop_signal
+from thali.threads import n_cores
 
 _TURN = 1.0  # seconds for which a chain keeps its thread while others wait
 _LOOK = 0.2  # seconds between two looks of the main thread
@@ -72,9 +72,8 @@ def iterate(
 
 def resolve_n_jobs(n_jobs: int | None, n_chains: int) -> int:
     """Number of threads: None or -1 for as many as cores and chains allow."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if n_jobs is None or (isinstance(n_jobs, int | np.integer) and n_jobs == -1):
-        n_jobs = cores
+        n_jobs = n_cores()
     if not isinstance(n_jobs, int | np.integer) or isinstance(n_jobs, bool) or n_jobs < 1:
         raise InvalidParameterError(f"n_jobs must be None, -1 or a positive integer. Got {n_jobs!r}.")
     return min(int(n_jobs), n_chains)
@@ -174,25 +173,6 @@ def run_chains(
             raise KeyboardInterrupt("interrupted before the first draw")
     shortest = min(len(chain.kept) for chain in chains)
     return _result(chains, inference, model, shortest, "interrupt" if interrupted else "max_time")
-
-
-@contextmanager
-def numbers_in_range() -> Iterator[None]:
-    """What goes wrong in a run is due to hyperparameters that do not suit the data: all else was checked before."""
-    try:
-        yield
-    except ThaliError:
-        raise
-    except (ArithmeticError, ValueError, MemoryError) as error:
-        raise InvalidParameterError(
-            "The hyperparameters must suit the scale of X, so that numbers stay in range. "
-            f"Got: {error}. Let noise_var and feature_var be learned, or scale X."
-        ) from error
-
-
-def check_finite(posterior: Draws) -> None:
-    if not all(np.isfinite(values).all() for values in posterior.draws.values()):
-        raise FloatingPointError("a draw is not finite")
 
 
 def _result(chains: Sequence[Chain], inference: Any, model: Model, length: int, stopped_by: str | None) -> Result:

@@ -28,6 +28,8 @@ def check_draws(posterior: Draws, n_dims: int) -> None:
     n_features = draws["n_features"]
     k = n_features.ravel()
     shapes = {"features": [k, np.full_like(k, n_dims)], "gram_inv": [k, k], "counts": [k]}
+    if "weights" in books:
+        shapes["weights"] = [draws["n_on"].ravel()]
     sound = {
         "draws": all(values.shape == n_features.shape and _are_numbers(values) for values in draws.values()),
         "n_features": k.size > 0 and k.dtype.kind == "i",
@@ -74,7 +76,7 @@ def check_state(state: Any, about: Any, X: Array) -> None:
     if check_binary(local.z).shape[0] != len(X):
         raise ValueError("its bits are those of another number of rows")
     data = observation.prepare(X)
-    anew = observation.place(data, local.z, observation.completed(data, local))
+    anew = observation.place(data, observation.codes_of(local), observation.completed(data, local))
     for mine, its in zip(anew, local, strict=True):
         same = mine.shape == its.shape and mine.dtype == its.dtype
         if not same or not np.allclose(mine, its, rtol=1e-6, atol=1e-6 * np.abs(mine).max(initial=0.0)):

@@ -7,9 +7,9 @@ import numpy as np
 from sklearn.utils.metaestimators import available_if
 
 from thali.auto import Choice
-from thali.protocols import Streaming
-from thali.run import check_finite, numbers_in_range
+from thali.in_range import check_finite, numbers_in_range
 from thali.saving import fingerprint
+from thali.stream_protocols import Streaming
 from thali.streams import Stream
 
 

@@ -3,14 +3,41 @@
 import numpy as np
 import pytest
 
-from thali import IBP, CollapsedGibbs, Gamma, InverseGamma, LinearGaussian
-from thali.model import Model
+from thali import (
+    IBP,
+    ICA,
+    BetaBernoulli,
+    BetaProcess,
+    CollapsedGibbs,
+    FactorAnalysis,
+    Gamma,
+    Gibbs,
+    InverseGamma,
+    LinearGaussian,
+    SliceSampler,
+)
+from thali.model import Model, compatible
 from thali.testing import sbc
 from thali.testing.sbc import uniformity
 
 MODEL = Model(
     IBP(mass=Gamma(2.0, 2.0)),
     LinearGaussian(noise_var=InverseGamma(4.0, 1.0), feature_var=InverseGamma(4.0, 4.0)),
+)
+VARIANCES = {"noise_var": InverseGamma(4.0, 1.0), "feature_var": InverseGamma(4.0, 4.0), "offset": None}
+TRIPLES = compatible(
+    [
+        IBP(mass=Gamma(2.0, 2.0)),
+        BetaBernoulli(mass=Gamma(2.0, 2.0), n_features=3),
+        BetaProcess(mass=Gamma(2.0, 2.0), concentration=2.0, rounds=2),
+    ],
+    [LinearGaussian(**VARIANCES), FactorAnalysis(**VARIANCES, noise_floor=0.0), ICA(**VARIANCES, noise_floor=0.0)],
+    [
+        CollapsedGibbs(start="spectral", moves=1.0),
+        Gibbs(start="spectral", moves=0.5),
+        Gibbs(start="spectral", births="importance", moves=0.5),
+        SliceSampler(start="spectral", moves=0.5),
+    ],
 )
 NAMES = {"mass", "noise_var", "feature_var", "K", "ones"}
 
@@ -41,6 +68,16 @@ def test_calibrated_long(rng):
     result = sbc(
         MODEL, CollapsedGibbs(start="spectral", moves=1.0), rng, n_replicates=1000, n_draws=63, n_warmup=150, thin=5
     )
+    assert result.passed(), result.p_values
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "triple", TRIPLES, ids=["-".join(type(part).__name__ for part in t) + getattr(t[2], "births", "") for t in TRIPLES]
+)
+def test_every_triple_is_calibrated(triple, rng):
+    prior, observation, inference = triple
+    result = sbc(Model(prior, observation), inference, rng, n_replicates=320, n_draws=31, n_warmup=80, thin=3)
     assert result.passed(), result.p_values
 
 

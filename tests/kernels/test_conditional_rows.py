@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from problems import bits, few, mutant, seeds
+from problems import bits, few, mutant, plain, seeds
 from reference import conditional_rows as twin
 
 from thali.binary import non_empty
@@ -83,16 +83,15 @@ def test_without_room_it_asks_for_more():
     ],
 )
 def test_a_mistake_is_seen(old, new):
-    wrong = mutant(kernel.conditional_sweep, old, new)
     problems = [(seed, "random", 8, 4, 3, 0.2, "IBP") for seed in range(5)]
-    with np.errstate(all="ignore"):
-        agree = []
-        for problem in problems:
-            try:
-                agree.append(same(run(wrong, *problem), run(twin.conditional_sweep, *problem)))
-            except IndexError:
-                agree.append(False)
-    assert not all(agree)
+    right = [run(twin.conditional_sweep, *problem) for problem in problems]
+    for sweep, is_right in (
+        (plain(kernel.conditional_sweep), True),
+        (mutant(kernel.conditional_sweep, old, new), False),
+    ):
+        with np.errstate(all="ignore"):
+            found = [run(sweep, *problem) for problem in problems]
+        assert all(map(same, found, right)) is is_right
 
 
 def test_forms_equal_their_twin(rng):
@@ -114,3 +113,18 @@ def test_features_have_their_posterior(rng):
     z = z_scores(values, np.concatenate([np.zeros(4), NOISE * P.ravel()]))
     assert np.abs(z).max() <= z_limit(8), z
     assert kernel.draw_features(np.zeros((0, 0)), np.zeros((0, 3)), 0, NOISE, FEATURE, rng).shape == (0, 3)
+
+
+def test_columns_move_as_their_twin_says(rng):
+    Z, A = (rng.random((6, 4)) < 0.5).astype(np.uint8), rng.standard_normal((4, 3))
+    for target in (1, 3):
+        results = []
+        for module in (kernel, twin):
+            arrays = [Z.copy(), A.copy(), Z.sum(axis=0, dtype=np.int64), np.zeros((4, 4))]
+            for k in range(4):
+                module.fill_gram(k, arrays[1], k + 1, arrays[3])
+            np.testing.assert_allclose(arrays[3], A @ A.T)
+            module.move_column(3, target, *arrays)
+            results.append([arrays[0], arrays[1][:3], arrays[2][:3], arrays[3][:3, :3]])
+        assert all(np.allclose(a, b) for a, b in zip(*results, strict=True))
+        assert not results[0][0][:, 3].any()

@@ -150,6 +150,18 @@ def test_power_law_has_more_features(rng):
     assert many > 2 * few
 
 
+@pytest.mark.parametrize("prior", PRIORS, ids=str)
+def test_weights_predict_the_next_rows(prior, rng):
+    """E[weight] is the chance that the next row has the feature, E[weight^2] that the next two have it."""
+    n_rows, counts = 6, np.array([1, 2, 6])
+    one, two = (1 / (1 + np.exp(-prior.log_odds(n))) for n in (n_rows + 1, n_rows + 2))
+    weights = np.array([prior.draw_weights(rng, counts, n_rows) for _ in range(20_000)])
+    z = z_scores(np.hstack([weights, weights**2]), np.concatenate([one[counts], one[counts] * two[counts + 1]]))
+    assert np.abs(z).max() <= z_limit(len(z)), z
+    wrong = z_scores(weights, two[counts])  # as if there were one row more
+    assert np.abs(wrong).max() > z_limit(len(wrong))
+
+
 def test_learned_values_are_refused_where_numbers_are_needed():
     with pytest.raises(InvalidParameterError, match=r"mass.*distribution.*\.draw"):
         IBP(mass=Gamma(1.0, 1.0)).log_prob(np.ones((2, 1), dtype=int))

@@ -16,6 +16,18 @@ def add_to_forms(k, step, K, A, gram, cells, Gz):
     Gz[:K] += step * A[:K][:, seen] @ A[k, seen]
 
 
+def fill_gram(k, A, K, gram):
+    gram[k, :K] = gram[:K, k] = A[:K] @ A[k]
+
+
+def move_column(source, target, Z, A, counts, gram):
+    A[target], counts[target] = A[source], counts[source]
+    Z[:, target] = Z[:, source]
+    Z[:, source] = 0
+    gram[target, : source + 1] = gram[source, : source + 1]
+    gram[: source + 1, target] = gram[: source + 1, source]
+
+
 def conditional_sweep(
     X, missing_start, missing_dim, Z, K, A, counts, log_odds, new_rate, noise_var, feature_var, start, pending, rng
 ):

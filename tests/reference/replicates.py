@@ -4,6 +4,7 @@ import numpy as np
 
 from reference.collapsed_rows import BLOCK, collapsed_sweep
 from reference.conditional_rows import conditional_sweep, draw_features
+from reference.scaled_rows import scaled_sweep
 
 
 def sweep_replicates(X, missing_start, missing_dim, Z, K, log_odds, new_rate, noise_var, feature_var, group, rng):
@@ -33,6 +34,24 @@ def conditional_replicates(X, missing_start, missing_dim, Z, K, log_odds, new_ra
         K[i], row, _ = conditional_sweep(
             X[i], missing_start, missing_dim, Z[i], K[i], A, counts,
             log_odds, new_rate, noise_var, feature_var, 0, -1, rng,
+        )  # fmt: skip
+        n_full += row < X.shape[1]
+    return n_full
+
+
+def scaled_replicates(
+    X, missing_start, missing_dim, V, K, log_odds, new_rate, noise_var, feature_var, rate, precision, log_norm, rng
+):
+    n_full = 0
+    most_own = 0 if np.isfinite(log_odds[0]) else 16 + int(8 * new_rate)
+    for i in range(len(X)):
+        A, counts = np.zeros((V.shape[2], X.shape[2])), np.zeros(V.shape[2], dtype=np.int64)
+        v = V[i, :, : K[i]]
+        counts[: K[i]] = (v != 0).sum(axis=0)
+        A[: K[i]] = draw_features(v.T @ v, v.T @ X[i], K[i], noise_var, feature_var, rng)
+        K[i], row = scaled_sweep(
+            X[i], missing_start, missing_dim, V[i], K[i], A, counts, log_odds, new_rate, noise_var, feature_var,
+            rate, precision, log_norm, 4, most_own, 0, rng,
         )  # fmt: skip
         n_full += row < X.shape[1]
     return n_full

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from thali.inference.moves import AND_NOT, COMPLEMENT, OR, XOR, Rebirth, can_move, column_weight
-from thali.inference.starts import fit_columns, low_rank_completion, spectral_start
+from thali.inference.starts import fit_columns, low_rank_completion, source_start, spectral_start
 from thali.inference.walk import Walk
 from thali.model import Model
 
@@ -40,15 +40,17 @@ def find_start(
 ) -> State:
     """A state to begin with; the search ends after `budget` sweeps without progress. No budget, no search."""
     matrix, has_offset = model.observation.as_matrix(data)
-    matrix = low_rank_completion(matrix)
     n_features = getattr(model.prior, "n_features", None)
+    if not can_move(model.observation):
+        return _find_codes(rng, model, data, matrix, kind, n_features)
+    matrix = low_rank_completion(matrix)
     empty = np.zeros((len(matrix), 0), dtype=np.uint8)
     Z = empty if kind == "empty" else spectral_start(rng, matrix, has_offset=has_offset)
     Z = fit_columns(Z, n_features)
     prior = model.prior.resample(rng, model.prior.draw(rng), Z)
     observation, local = model.observation.start(data, Z, matrix)
     walk = Walk(rng, model, data, (prior, observation, local), tick)
-    if kind == "empty" or not can_move(observation):
+    if kind == "empty":
         return walk.prior, walk.observation, walk.local
     if not has_offset and n_features is None:
         _try_constant(walk)
@@ -64,6 +66,17 @@ def find_start(
             soft_search(walk, effort * _PATIENCE, effort * budget // _ROUNDS)
             walk.settle(8, learn=True)
     return walk.prior, walk.observation, walk.local
+
+
+def _find_codes(
+    rng: np.random.Generator, model: Model, data: Any, matrix: Array, kind: str, n_features: int | None
+) -> State:
+    """For models whose features have weights: sources from the leading directions of the data."""
+    codes = np.zeros((len(matrix), 0)) if kind == "empty" else source_start(rng, matrix)
+    codes = fit_columns(codes, n_features)
+    observation, local = model.observation.start(data, codes, low_rank_completion(matrix))
+    prior = model.prior.resample(rng, model.prior.draw(rng), local.z)
+    return prior, observation, local
 
 
 def _try_constant(walk: Walk) -> None:

@@ -18,21 +18,12 @@ def spectral_start(rng: np.random.Generator, X: Array, *, has_offset: bool) -> A
     no kurtosis at p = 0.211 and no skewness at p = 0.5, so both cumulants drive the rotation. Without an offset the
     sign of a source is fixed by the mean of the data, with one the rarer class is "on".
     """
-    n_rows, n_dims = X.shape
-    mean = X.mean(axis=0)
-    centred = X - mean
-    _, singular, vectors = np.linalg.svd(centred, full_matrices=False)
-    eigen = singular**2 / n_rows
-    noise = _noise_level(eigen, n_rows, n_dims)
-    ratio = n_dims / n_rows
-    keep = min(_n_signals(eigen, noise, n_rows, n_dims), _MAX_START)
-    if keep == 0 or noise <= 0:
-        return np.zeros((n_rows, 0), dtype=np.uint8)
-    signal = np.maximum(eigen[:keep] - noise * (1 + ratio * (n_dims > n_rows)), 1e-3 * eigen[:keep])
-    white = centred @ vectors[:keep].T / np.sqrt(signal)
+    mean, white, vectors, signal = _signals(X, _MAX_START)
+    if not len(signal):
+        return np.zeros((len(X), 0), dtype=np.uint8)
     rotation = _independent(rng, white)
     sources = white @ rotation.T
-    directions = rotation * np.sqrt(signal) @ vectors[:keep]
+    directions = rotation * np.sqrt(signal) @ vectors
     level = np.linalg.lstsq(directions.T, mean, rcond=None)[0]
     columns = []
     for source, height in zip(sources.T, level, strict=True):
@@ -42,6 +33,32 @@ def spectral_start(rng: np.random.Generator, X: Array, *, has_offset: bool) -> A
         columns.append(~on if flip else on)
     Z = np.array(columns, dtype=np.uint8).T
     return np.ascontiguousarray(Z[:, Z.any(axis=0)])
+
+
+def source_start(rng: np.random.Generator, X: Array) -> Array:
+    """Codes (n_rows, n_features), none of them zero: independent sources of unit variance, X may have missing cells.
+
+    Completed cells have no noise, which lets too many directions pass: their number is that of the mean-filled data.
+    """
+    limit = min(_MAX_START, max(len(X) // 4, 1))
+    missing = np.isnan(X)
+    if missing.any():
+        limit = len(_signals(np.where(missing, np.nanmean(X, axis=0), X), limit)[3])
+    _, white, _, _ = _signals(low_rank_completion(X), limit)
+    return white @ _independent(rng, white).T if white.shape[1] else white
+
+
+def _signals(X: Array, limit: int) -> tuple[Array, Array, Array, Array]:
+    """(mean, whitened scores, directions, their variances) of at most `limit` directions above the noise."""
+    n_rows, n_dims = X.shape
+    mean = X.mean(axis=0)
+    centred = X - mean
+    _, singular, vectors = np.linalg.svd(centred, full_matrices=False)
+    eigen = singular**2 / n_rows
+    noise = _noise_level(eigen, n_rows, n_dims)
+    keep = min(_n_signals(eigen, noise, n_rows, n_dims), limit) if noise > 0 else 0
+    signal = np.maximum(eigen[:keep] - noise * (1 + n_dims / n_rows * (n_dims > n_rows)), 1e-3 * eigen[:keep])
+    return mean, centred @ vectors[:keep].T / np.sqrt(signal), vectors[:keep], signal
 
 
 def low_rank_completion(X: Array) -> Array:
@@ -61,6 +78,12 @@ def low_rank_completion(X: Array) -> Array:
         keep = _n_signals(eigen, _noise_level(eigen, *X.shape), *X.shape)
         filled = np.where(missing, mean + (left[:, :keep] * singular[:keep]) @ right[:keep], X)
     return filled
+
+
+def noise_level(X: Array) -> float:
+    """Noise variance of complete data: that of the bulk of their spectrum."""
+    singular = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)
+    return _noise_level(singular**2 / len(X), *X.shape)
 
 
 def _n_signals(eigen: Array, noise: float, n_rows: int, n_dims: int) -> int:
@@ -120,10 +143,10 @@ def _split(source: Array) -> tuple[Array, float]:
 
 
 def fit_columns(Z: Array, n_features: int | None) -> Array:
-    """Z with n_features columns if the prior fixes their number: the fullest ones, or empty ones added."""
+    """Codes with n_features columns if the prior fixes their number: the fullest ones, or empty ones added."""
     if n_features is None:
         return Z
-    fullest = np.argsort(-Z.sum(axis=0, dtype=int), kind="stable")[:n_features]
-    result = np.zeros((len(Z), n_features), dtype=np.uint8)
+    fullest = np.argsort(-np.sum(Z * Z, axis=0, dtype=float), kind="stable")[:n_features]
+    result = np.zeros((len(Z), n_features), dtype=Z.dtype)
     result[:, : len(fullest)] = Z[:, fullest]
     return result

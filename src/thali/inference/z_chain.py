@@ -59,9 +59,9 @@ class ZChain(Spec):
         """The end of a search for the right mode. `tick` is called after every sweep of it and may raise to end it."""
         return ZState(*find_start(rng, model, data, self.start, self.n_warmup, tick))
 
-    def at(self, prior: Any, observation: Any, data: Any, Z: np.ndarray, X: np.ndarray) -> ZState:
+    def at(self, prior: Any, observation: Any, data: Any, codes: np.ndarray, X: np.ndarray) -> ZState:
         """The state with these values; X is complete."""
-        return ZState(prior, observation, observation.place(data, Z, X))
+        return ZState(prior, observation, observation.place(data, codes, X))
 
     def step(self, rng: np.random.Generator, state: ZState, model: Model, data: Any) -> tuple[ZState, SweepInfo]:
         prior, observation, local = state

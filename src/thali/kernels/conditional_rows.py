@@ -50,7 +50,7 @@ def _conditional_sweep(
     grows = log_odds[0] == -np.inf
     gram = np.zeros((capacity, capacity))
     for k in range(K):
-        _fill_gram_(k, A, K, gram)
+        fill_gram(k, A, K, gram)
     z = np.zeros(capacity)
     b = np.zeros(capacity)
     Gz = np.zeros(capacity)
@@ -72,7 +72,7 @@ def _conditional_sweep(
             while k < K:
                 if counts[k] == 1 and Z[n, k] == 1:
                     K -= 1
-                    _move_column_(K, k, Z, A, counts, gram)
+                    move_column(K, k, Z, A, counts, gram)
                     n_own += 1
                 else:
                     k += 1
@@ -124,7 +124,7 @@ def _conditional_sweep(
             n_new = pending
             pending = -1
         for k in range(K):
-            counts[k] += int(z[k]) - Z[n, k]
+            counts[k] += int(z[k]) - int(Z[n, k])
             Z[n, k] = 1 if z[k] != 0.0 else 0
         is_full = K + n_new > capacity
         if is_full:
@@ -153,7 +153,7 @@ def _conditional_sweep(
             counts[K] = 1
             z[K] = 1.0
             K += 1
-            _fill_gram_(K - 1, A, K, gram)
+            fill_gram(K - 1, A, K, gram)
 
         # --- missing cells given all of it
         for d in cells:
@@ -205,7 +205,7 @@ def _move_column(source, target, Z, A, counts, gram):
 
 
 add_to_forms = jit(_add_to_forms)
-_fill_gram_ = jit(_fill_gram)
-_move_column_ = jit(_move_column)
+fill_gram = jit(_fill_gram)
+move_column = jit(_move_column)
 draw_features = jit(_draw_features)
 conditional_sweep = jit(_conditional_sweep)

@@ -5,6 +5,7 @@ import numpy as np
 from thali.kernels._jit import jit
 from thali.kernels.collapsed_rows import BLOCK, collapsed_sweep
 from thali.kernels.conditional_rows import conditional_sweep, draw_features
+from thali.kernels.scaled_rows import scaled_sweep
 
 
 def _sweep_replicates(X, missing_start, missing_dim, Z, K, log_odds, new_rate, noise_var, feature_var, group, rng):
@@ -73,5 +74,34 @@ def _conditional_replicates(
     return n_full
 
 
+def _scaled_replicates(
+    X, missing_start, missing_dim, V, K, log_odds, new_rate, noise_var, feature_var, rate, precision, log_norm, rng
+):
+    """As `conditional_replicates`, with codes V (R, N, capacity) whose weights have the law (rate, precision)."""
+    n_replicates, n_rows, n_dims = X.shape
+    capacity = V.shape[2]
+    A = np.zeros((capacity, n_dims))
+    counts = np.zeros(capacity, np.int64)
+    most_own = 0 if log_odds[0] > -np.inf else 16 + int(8 * new_rate)
+    n_full = 0
+    for i in range(n_replicates):
+        v = np.ascontiguousarray(V[i, :, : K[i]])
+        features = draw_features(np.dot(v.T, v), np.dot(v.T, X[i]), K[i], noise_var, feature_var, rng)
+        for k in range(K[i]):
+            counts[k] = 0
+            for n in range(n_rows):
+                counts[k] += 1 if v[n, k] != 0.0 else 0
+            for d in range(n_dims):
+                A[k, d] = features[k, d]
+        K[i], row = scaled_sweep(
+            X[i], missing_start, missing_dim, V[i], K[i], A, counts, log_odds, new_rate, noise_var, feature_var,
+            rate, precision, log_norm, 4, most_own, 0, rng,
+        )  # fmt: skip
+        if row < n_rows:
+            n_full += 1
+    return n_full
+
+
 sweep_replicates = jit(_sweep_replicates)
+scaled_replicates = jit(_scaled_replicates)
 conditional_replicates = jit(_conditional_replicates)

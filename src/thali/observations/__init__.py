@@ -1,5 +1,7 @@
 """Observation models. A new one is one new file here and one line below."""
 
+from thali.observations.factor_analysis import FactorAnalysis
+from thali.observations.ica import ICA
 from thali.observations.linear_gaussian import LinearGaussian
 
-__all__ = ["LinearGaussian"]
+__all__ = ["ICA", "FactorAnalysis", "LinearGaussian"]

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from thali.kernels.conditional_rows import conditional_sweep, draw_features
+from thali.kernels.importance_rows import importance_sweep
 from thali.kernels.weighted_rows import weighted_sweep
 from thali.observations._gaussian import GaussianData, GaussianRows
 
@@ -12,7 +13,7 @@ Array = np.ndarray
 
 
 class ConditionalGaussian:
-    """ConditionalRows of a model with `units`, `standard_cross`, `offset`, `feature_var`, `room_for` and `_rows`."""
+    """ConditionalRows of a model with `units`, `standard_cross`, `offset`, `feature_var`, `room_for` and `rows`."""
 
     if TYPE_CHECKING:
         units: Any
@@ -20,7 +21,7 @@ class ConditionalGaussian:
         feature_var: Any
         standard_cross: Any
         room_for: Any
-        _rows: Any
+        rows: Any
 
     def conditional_sweep(
         self, rng: np.random.Generator, data: GaussianData, local: GaussianRows, log_odds: Array, new_rate: float
@@ -40,7 +41,29 @@ class ConditionalGaussian:
             if row < data.n_rows:
                 Z, A, counts = _with_room(Z[:, :K], A[:K], self.room_for(K + pending, data, new_rate))
         filled = data.take_filled(self.offset, scale, local.filled)
-        return self._rows(data, Z[:, :K], filled)
+        return self.rows(data, Z[:, :K], filled)
+
+    def importance_sweep(
+        self,
+        rng: np.random.Generator,
+        data: GaussianData,
+        local: GaussianRows,
+        log_odds: Array,
+        new_rate: float,
+        n_candidates: int,
+    ) -> GaussianRows:
+        noise, scale = self.units
+        X, _, _ = data.standardised(self.offset, scale, local.filled)
+        K = local.z.shape[1]
+        Z, A, counts = _with_room(local.z, self._drawn_features(rng, local), K + (0 if new_rate == 0 else 8 + K // 4))
+        K, Z, _, _ = importance_sweep(
+            X, data.missing_start, data.missing_dim, Z, K, A, counts,
+            log_odds, new_rate, noise, float(self.feature_var), n_candidates, rng,
+        )  # fmt: skip
+        if local.z.shape[1] < K:
+            self.room_for(K, data, new_rate)
+        filled = data.take_filled(self.offset, scale, local.filled)
+        return self.rows(data, Z[:, :K], filled)
 
     def weighted_sweep(
         self, rng: np.random.Generator, data: GaussianData, local: GaussianRows, used: Array, unused: Array
@@ -53,7 +76,7 @@ class ConditionalGaussian:
         weights = np.concatenate([used, unused])
         weighted_sweep(X, data.missing_start, data.missing_dim, Z, np.vstack([A, fresh]), weights, noise, rng)
         filled = data.take_filled(self.offset, scale, local.filled)
-        return self._rows(data, Z[:, Z.any(axis=0)], filled)
+        return self.rows(data, Z[:, Z.any(axis=0)], filled)
 
     def _drawn_features(self, rng: np.random.Generator, local: GaussianRows) -> Array:
         """Features given Z and X, in the units of the standardised data."""

@@ -42,4 +42,8 @@ offset_domain = Domain(
     "None, a vector with one number per dim", _is_offset, accepts=lambda d: isinstance(d, NormalOffset)
 )
 floor_domain = Domain("a share of each dim's variance, in [0, 1)", _is_floor)
+weighted_floor_domain = Domain(
+    '"uniqueness", or a share of each dim\'s variance, in [0, 1)',
+    lambda v: v == "uniqueness" if isinstance(v, str) else _is_floor(v),
+)
 scale_domain = Domain("None, or a positive number per dim", lambda v: v is None or _positive_array(v))

@@ -4,6 +4,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 from scipy.special import gammainc, gammaincinv
 
 from thali.errors import InvalidDataError
@@ -113,6 +114,10 @@ class GaussianData:
             np.bincount(self.missing_dim, filled**2, self.n_dims),
         )
         return add(self.observed, of_filled)
+
+    def sparse(self, filled: Array) -> csr_array:
+        """The missing cells alone, as they are filled."""
+        return csr_array((filled, self.missing_dim, self.missing_start), shape=(self.n_rows, self.n_dims))
 
     def standardised(self, offset: Array | None, scale: Array | None, filled: Array) -> tuple[Array, Array, Array]:
         """((X - offset) / scale with the missing cells filled, its block products, its squared row norms)."""

@@ -1,16 +1,25 @@
 """What a Gaussian model predicts from one posterior draw: cells and features, the features integrated out."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 Array = np.ndarray
 
 
-class GaussianPrediction:
-    """For a concrete model X = offset + Z A + noise with A_d | draw ~ N(features_d, noise_var_d gram_inv).
+class Encoded(NamedTuple):
+    """What a draw says of new rows, each on its own."""
 
-    Given a draw and codes z, a row is N(offset + z features, noise_var (1 + z gram_inv z')), cell by cell.
+    presence: Array  # (n_rows, n_features) P(row has feature)
+    codes: Array  # (n_rows, n_features) expected codes
+    log_density: Array  # (n_rows,)
+    draws: Array | None = None  # (n_rows, n_draws, n_features) codes from their posterior, where they are kept
+
+
+class GaussianPrediction:
+    """For a concrete model X = offset + V A + noise with A_d | draw ~ N(features_d, noise_var_d gram_inv).
+
+    Given a draw and codes v, a row is N(offset + v features, noise_var (1 + v gram_inv v')), cell by cell.
     """
 
     noise_var: Any

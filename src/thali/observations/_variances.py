@@ -60,7 +60,7 @@ def _slice_variances(rng: np.random.Generator, spec: Any, current: Any, data: Ga
 def _regress(rng: np.random.Generator, spec: Any, current: Any, data: GaussianData, local: GaussianRows) -> Any:
     """noise_var per dim with features and offset integrated out, then the offset given it with the features out.
 
-    With V = [1, Z], M = V'V + diag(1/spread, r, ..., r) and h = V'(X - centre), per dim
+    With V = [1, codes], M = V'V + diag(1/spread, r, ..., r) and h = V'(X - centre), per dim
     Q = |x - centre|^2 - h' M^-1 h and (offset - centre, A) ~ N(M^-1 h, noise_var M^-1).
     """
     learn_offset = isinstance(spec.offset, NormalOffset)
@@ -68,15 +68,15 @@ def _regress(rng: np.random.Generator, spec: Any, current: Any, data: GaussianDa
     ridge = noise / float(current.feature_var)
     centre = spec.offset.centre if learn_offset else (0.0 if current.offset is None else current.offset)
     sums = data.sums(local.filled)
-    counts = np.diag(local.gram)
+    totals = current.totals(local)
     total = sums.total - data.n_rows * centre
     square = sums.square - 2 * centre * sums.total + data.n_rows * np.square(centre)
-    cross = local.cross - np.outer(counts, np.broadcast_to(centre, data.n_dims))
-    M = local.gram + ridge * np.eye(len(counts))
+    cross = local.cross - np.outer(totals, np.broadcast_to(centre, data.n_dims))
+    M = local.gram + ridge * np.eye(len(totals))
     h = cross
     if learn_offset:
         corner = data.n_rows + 1.0 / spec.offset.spread
-        M = np.block([[np.array([[corner]]), counts[None, :]], [counts[:, None], M]])
+        M = np.block([[np.array([[corner]]), totals[None, :]], [totals[:, None], M]])
         h = np.vstack([total, cross])
     L = np.linalg.cholesky(M)
     v = np.linalg.solve(L, h)

@@ -79,6 +79,12 @@ class BetaBernoulli(ScalarHypers):
     def new_rate(self, n_rows: int) -> float:
         return 0.0
 
+    def draw_weights(self, rng: np.random.Generator, counts: Array, n_rows: int) -> Array:
+        """Weights given Z: Beta(mass / n_features + m, 1 + N - m)."""
+        self.require_concrete("draw_weights")
+        # eq: BB.weights
+        return rng.beta(self.mass / self.n_features + np.asarray(counts), 1.0 + n_rows - np.asarray(counts))
+
     def resample(self, rng: np.random.Generator, current: Self, Z: Array) -> Self:
         prior = self.learned.get("mass")
         if prior is None:

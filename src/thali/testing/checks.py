@@ -10,7 +10,7 @@ from scipy.special import pdtr
 
 from thali.binary import column_counts, history_counts
 from thali.model import Model, check_composition
-from thali.protocols import CollapsedRows, Iterative, Observation, Predictive, Prior
+from thali.protocols import CollapsedRows, ConditionalRows, FeatureRows, Iterative, Observation, Predictive, Prior
 from thali.testing.enumerate import all_classes, all_matrices, compare_with_exact
 from thali.testing.zscores import FALSE_ALARM, z_limit, z_scores
 
@@ -101,49 +101,61 @@ def _labelled(prior: Any, Z: Array, infinite: bool) -> float:
 
 
 def check_observation(observation: Any, rng: np.random.Generator, *, n_dims: int = 2, n_draws: int = 20_000) -> None:
-    """A concrete observation model: log_marginal, sweep, codebook and encode agree with simulate and log_prob."""
+    """A concrete observation model: log_marginal, sweeps, codebook and encode agree with simulate and log_prob.
+
+    The encoding is checked where features are integrated out of it (`CollapsedRows`).
+    """
     assert isinstance(observation, Observation), f"{type(observation).__name__} lacks methods of Observation"
     assert not observation.learned, "check_observation needs numbers for all hyperparameters"
     Z = np.array([[1, 0], [1, 1], [0, 1], [0, 0]], dtype=np.uint8)
     X = observation.simulate(rng, Z, n_dims=n_dims)
     assert X.shape == (len(Z), n_dims), f"simulate must give {(len(Z), n_dims)}, got {X.shape}"
+    if isinstance(observation, FeatureRows):
+        codes = observation.draw_codes(rng, Z)
+        _check_marginal(observation, X, codes, rng, n_draws)
+        _check_evidence(observation, X, codes, rng)
+        _check_prediction(observation, X, codes, rng, n_draws)
+        _check_purity(observation, X, codes, rng)
     if isinstance(observation, CollapsedRows):
-        _check_marginal(observation, X, Z, rng, n_draws)
-        _check_evidence(observation, X, Z)
-        _check_purity(observation, X, Z, rng)
         _check_encoding(observation, X, Z)
-        _check_prediction(observation, X, Z, rng, n_draws)
 
 
-def _check_marginal(observation: Any, X: Array, Z: Array, rng: np.random.Generator, n_draws: int) -> None:
-    """p(X | Z) is the mean of p(X | Z, A) over features from their prior; with missing cells too."""
+def _check_marginal(observation: Any, X: Array, codes: Array, rng: np.random.Generator, n_draws: int) -> None:
+    """p(X | codes) is the mean of p(X | Z, A) over features from their prior; with missing cells too."""
     holes = X.copy()
     holes[0, 0] = holes[2, -1] = np.nan
     for data in (X, holes):
-        wanted = observation.log_marginal(data, Z)
+        wanted = observation.log_marginal(data, codes)
         terms = [
-            observation.log_prob(data, Z, observation.draw_features(rng, Z.shape[1], X.shape[1])) - wanted
+            observation.log_prob(data, codes, observation.draw_features(rng, codes.shape[1], X.shape[1])) - wanted
             for _ in range(n_draws)
         ]
         z = float(z_scores(np.exp(terms)[:, None], np.array([1.0]))[0])
         assert abs(z) <= z_limit(1), f"log_marginal is not the mean of log_prob over features (z = {z:.1f})"
 
 
-def _check_evidence(observation: Any, X: Array, Z: Array) -> None:
-    data = observation.prepare(X)
-    local = observation.place(data, Z, X)
-    got, wanted = observation.log_evidence(data, local), observation.log_marginal(X, Z)
-    assert abs(got - wanted) < 1e-8 * (1 + abs(wanted)), f"log_evidence {got}, log_marginal {wanted}"
+def _check_evidence(observation: Any, X: Array, codes: Array, rng: np.random.Generator) -> None:
+    """log_evidence is log_marginal, up to the density of the codes, which does not depend on X."""
+    got, wanted = [], []
+    for data in (X, observation.simulate(rng, codes != 0, n_dims=X.shape[1])):
+        work = observation.prepare(data)
+        got.append(observation.log_evidence(work, observation.place(work, codes, data)))
+        wanted.append(observation.log_marginal(data, codes))
+    gap = (got[1] - got[0]) - (wanted[1] - wanted[0])
+    assert abs(gap) < 1e-8 * (1 + abs(wanted[0])), f"log_evidence {got}, log_marginal {wanted}"
 
 
-def _check_purity(observation: Any, X: Array, Z: Array, rng: np.random.Generator) -> None:
-    """sweep leaves the data and the row variables that it is given as they were."""
+def _check_purity(observation: Any, X: Array, codes: Array, rng: np.random.Generator) -> None:
+    """Sweeps leave the data and the row variables that they are given as they were."""
     data = observation.prepare(X)
-    local = observation.place(data, Z, X)
+    local = observation.place(data, codes, X)
     kept = [np.array(field, copy=True) for field in local]
     before = X.copy()
     table = np.log(np.arange(1, len(X) + 1) / 2.0)
-    observation.sweep(rng, data, local, table, 0.0)
+    if isinstance(observation, CollapsedRows):
+        observation.sweep(rng, data, local, table, 0.0)
+    if isinstance(observation, ConditionalRows):
+        observation.conditional_sweep(rng, data, local, table, 0.0)
     assert np.array_equal(X, before), "sweep changed the data"
     assert all(np.array_equal(a, b) for a, b in zip(kept, local, strict=True)), "sweep changed the state it was given"
 
@@ -156,7 +168,7 @@ def _check_encoding(observation: Any, X: Array, Z: Array) -> None:
     rows = np.vstack([X[0] + 0.5, X[-1]])
     if rows.shape[1] > 1:
         rows[1, 0] = np.nan
-    presence, log_density = observation.encode(rows, codebook, log_odds, 0.0)
+    presence, _, log_density, _ = observation.encode(rows, codebook, log_odds, 0.0)
     for row, got, density in zip(rows, presence, log_density, strict=True):
         weights = {}
         for bits in itertools.product((0, 1), repeat=2):
@@ -169,16 +181,18 @@ def _check_encoding(observation: Any, X: Array, Z: Array) -> None:
         assert abs(density - total) < 1e-8 * (1 + abs(total)), f"encode: log density {density}, enumeration {total}"
 
 
-def _check_prediction(observation: Any, X: Array, Z: Array, rng: np.random.Generator, n_draws: int) -> None:
+def _check_prediction(observation: Any, X: Array, fitted: Array, rng: np.random.Generator, n_draws: int) -> None:
     """log_cells is the ratio of log_marginal with one more row; sample_rows has its (normal) mean and variance."""
     data = observation.prepare(X)
-    codebook = observation.codebook(data, observation.place(data, Z, X))
-    codes = np.array([[1, 0], [1, 1]], dtype=np.uint8)
+    codebook = observation.codebook(data, observation.place(data, fitted, X))
+    fitted = observation.codes((fitted != 0).astype(np.uint8), codebook)  # as the codebook has them
+    codes = observation.draw_codes(rng, np.array([[1, 0], [1, 1]], dtype=np.uint8))
     rows = X[:2] + 0.3
     got = observation.log_cells(rows, codes, codebook).sum(axis=1)
-    for row, bits, density in zip(rows, codes, got, strict=True):
-        wanted = observation.log_marginal(np.vstack([X, row]), np.vstack([Z, bits])) - observation.log_marginal(X, Z)
-        assert abs(density - wanted) < 1e-8 * (1 + abs(wanted)), f"log_cells: {density}, log_marginal says {wanted}"
+    before = observation.log_marginal(X, fitted)
+    for row, one, density in zip(rows, codes, got, strict=True):
+        wanted = observation.log_marginal(np.vstack([X, row]), np.vstack([fitted, one])) - before
+        assert abs(density - wanted) < 1e-6 * (1 + abs(wanted)), f"log_cells: {density}, log_marginal says {wanted}"
     many = observation.sample_rows(rng, np.repeat(codes[:1], n_draws, axis=0), codebook, 0)
     centre = observation.reconstruct(codes[:1], codebook["features"])[0]
     peak = observation.log_cells(centre[None], codes[:1], codebook)[0]  # of a normal density: -log(2 pi var)/2

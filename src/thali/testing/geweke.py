@@ -111,6 +111,7 @@ def geweke_sweeps(
     """The sweep over rows alone, hyperparameters fixed, in compiled code: a million replicates in seconds.
 
     `observation` has one noise level, no offset. `missing` marks the cells (n_rows, n_dims) that the sweep must draw.
+    For a model with weights, `sweep` takes the law of a weight in place of `group`.
     """
     missing = np.zeros((n_rows, n_dims), dtype=bool) if missing is None else np.asarray(missing, dtype=bool)
     start = np.concatenate([[0], np.cumsum(missing.sum(axis=1))]).astype(np.int64)
@@ -122,16 +123,29 @@ def geweke_sweeps(
         size = min(left, 50_000)
         left -= size
         Z = simulate_replicates(prior, n_rows, size, capacity, rng)
-        A = np.sqrt(observation.feature_var) * rng.standard_normal((size, capacity, n_dims))
-        X = Z @ A + np.sqrt(observation.noise_var) * rng.standard_normal((size, n_rows, n_dims))
         K = _columns_in_use(Z, prior)
-        before.append(matrix_statistics(Z, X))
+        codes = observation.draw_codes(rng, Z)
+        A = np.sqrt(observation.feature_var) * rng.standard_normal((size, capacity, n_dims))
+        X = codes @ A + np.sqrt(observation.noise_var) * rng.standard_normal((size, n_rows, n_dims))
+        before.append(_code_statistics(codes, X))
         noise, feature = float(observation.noise_var), float(observation.feature_var)
-        full = sweep(X, start, dims, Z, K, prior.log_odds(n_rows), prior.new_rate(n_rows), noise, feature, group, rng)
+        how = getattr(observation, "law", (group,))
+        tables = prior.log_odds(n_rows), prior.new_rate(n_rows)
+        full = sweep(X, start, dims, codes, K, *tables, noise, feature, *how, rng)
         if full:
             raise InvalidParameterError(f"capacity = {capacity} was too small for {full} replicates. Double it.")
-        after.append(matrix_statistics(Z, X))
+        after.append(_code_statistics(codes, X))
     return _result(_joined(before), _joined(after))
+
+
+def _code_statistics(codes: Array, X: Array) -> dict[str, Array]:
+    """Of the bits, and of the weights where there are any."""
+    statistics = matrix_statistics((codes != 0).astype(np.uint8), X)
+    if codes.dtype.kind == "f":
+        power = np.tanh(codes**2).sum(axis=(1, 2))
+        explained = np.einsum("rnk,rmk,rnd,rmd->r", codes, codes, np.tanh(X), np.tanh(X), optimize=True)
+        statistics |= {"w^2": power, "w^2 x K": power * statistics["K"], "w fit": np.arctan(explained)}
+    return statistics
 
 
 def _columns_in_use(Z: Array, prior: Any) -> Array:
@@ -190,18 +204,20 @@ def draw_joint(
     prior = model.prior.draw(rng)
     observation = model.observation.draw(rng, n_dims)
     Z = prior.simulate(rng, n_rows)
-    X = observation.simulate(rng, Z, n_dims=n_dims)
+    codes = observation.draw_codes(rng, Z)
+    X = observation.simulate(rng, Z, n_dims=n_dims, codes=codes)
     data = observation.prepare(X if missing is None else np.where(missing, np.nan, X))
-    return inference.at(prior, observation, data, Z, X), data, X
+    return inference.at(prior, observation, data, codes, X), data, X
 
 
 def _state_statistics(model: Model, snapshots: list[Snapshot]) -> dict[str, Array]:
-    """Of Z and X, of each learned hyperparameter, and of both together."""
-    widest = max(1, *(state.local.z.shape[1] for state, _ in snapshots))
-    Z = np.zeros((len(snapshots), len(snapshots[0][1]), widest), dtype=np.uint8)
-    for i, (state, _) in enumerate(snapshots):
-        Z[i, :, : state.local.z.shape[1]] = state.local.z
-    statistics = matrix_statistics(Z, np.array([X for _, X in snapshots]))
+    """Of codes and X, of each learned hyperparameter, and of both together."""
+    codes_of = [state.observation.codes_of(state.local) for state, _ in snapshots]
+    widest = max(1, *(codes.shape[1] for codes in codes_of))
+    padded = np.zeros((len(snapshots), len(snapshots[0][1]), widest), dtype=codes_of[0].dtype)
+    for i, codes in enumerate(codes_of):
+        padded[i, :, : codes.shape[1]] = codes
+    statistics = _code_statistics(padded, np.array([X for _, X in snapshots]))
     for part in ("prior", "observation"):
         for name in getattr(model, part).learned:
             values = np.array([np.ravel(getattr(getattr(state, part), name)) for state, _ in snapshots], dtype=float)

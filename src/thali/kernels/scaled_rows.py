@@ -1,0 +1,153 @@
+"""Gibbs sweep over the rows of V = Z * W for X = V A + noise, with the features A drawn beside V (uncollapsed).
+
+A bit is drawn with its weight integrated out, then the weight. The features that a row alone has are integrated out:
+they count as further variance while its other bits are drawn; then their number, weights and values are drawn anew.
+Bits are scanned in a fresh random order for each row.
+"""
+
+import math
+
+import numpy as np
+
+from thali.kernels._jit import jit
+from thali.kernels.conditional_rows import add_to_forms, fill_gram, move_column
+from thali.kernels.slabs import draw_own, draw_slab, log_slab
+
+
+def _scaled_sweep(
+    X, missing_start, missing_dim, V, K, A, counts, log_odds, new_rate, noise_var, feature_var,
+    rate, precision, log_norm, n_candidates, most_own, start, rng,
+):  # fmt: skip
+    """Draw v_n and the missing cells of x_n given A and all else, for n = start, ..., N-1. All arrays change in place.
+
+    V (N, capacity) and A (capacity, D) have K columns and rows in use, counts (capacity) are the numbers of non-zeros
+    in the columns of V; (rate, precision, log_norm) is the law of a weight (`slabs`); missing cells of row n are
+    missing_dim[missing_start[n]:missing_start[n+1]]. Returns (K, next row): next row < N means that there is no room
+    for `most_own` more columns: enlarge V, A and counts, and call again. Cost O(N K (D + K)).
+    """
+    n_rows, n_dims = X.shape
+    capacity = V.shape[1]
+    ridge = noise_var / feature_var
+    grows = log_odds[0] == -np.inf
+    gram = np.zeros((capacity, capacity))
+    for k in range(K):
+        fill_gram(k, A, K, gram)
+    v = np.zeros(capacity)
+    b = np.zeros(capacity)
+    Gv = np.zeros(capacity)
+    order = np.zeros(capacity, np.int64)
+    is_seen = np.ones(n_dims, np.bool_)
+    e = np.zeros(n_dims)
+    own = np.zeros(max(capacity, most_own))
+    normal = np.zeros(max(capacity, most_own))
+    candidates = np.zeros((n_candidates, most_own))
+    for n in range(start, n_rows):
+        if grows and K + most_own > capacity:
+            return K, n
+        cells = missing_dim[missing_start[n] : missing_start[n + 1]]
+        for d in cells:
+            is_seen[d] = False
+
+        # --- the features that only this row has: delete, remember their weights
+        n_own = 0
+        power = 0.0
+        if grows:
+            k = 0
+            while k < K:
+                if counts[k] == 1 and V[n, k] != 0.0:
+                    own[n_own] = V[n, k]
+                    power += V[n, k] * V[n, k]
+                    n_own += 1
+                    K -= 1
+                    move_column(K, k, V, A, counts, gram)
+                else:
+                    k += 1
+
+        # --- the row's forms over its observed cells: b = A x, Gv = A A' v
+        for k in range(K):
+            v[k] = V[n, k]
+            b_k = 0.0
+            for d in range(n_dims):
+                if is_seen[d]:
+                    b_k += A[k, d] * X[n, d]
+            b[k] = b_k
+            Gv[k] = 0.0
+            order[k] = k
+        for k in range(K):
+            if v[k] != 0.0:
+                add_to_forms(k, v[k], K, A, gram, cells, Gv)
+
+        # --- bits that other rows have too, with their weights; own features in the variance
+        tau = 1.0 / (noise_var + power * feature_var)
+        for i in range(K):
+            j = i + int(rng.random() * (K - i))
+            k = order[j]
+            order[j] = order[i]
+            order[i] = k
+            square = gram[k, k]
+            for d in cells:
+                square -= A[k, d] * A[k, d]
+            square = max(square, 0.0)
+            pull = tau * (b[k] - Gv[k] + v[k] * square)
+            others = counts[k] - (1 if V[n, k] != 0.0 else 0)
+            # eq: own.weighted-bit
+            delta = log_odds[others] + log_slab(pull, tau * square, rate, precision, log_norm)
+            u = rng.random()
+            new = 0.0
+            if delta > 40.0 or (delta > -40.0 and u * (1.0 + math.exp(-delta)) < 1.0):
+                new = draw_slab(pull, tau * square, rate, precision, rng)
+            if new != v[k]:
+                add_to_forms(k, new - v[k], K, A, gram, cells, Gv)
+                v[k] = new
+        for k in range(K):
+            counts[k] += (1 if v[k] != 0.0 else 0) - (1 if V[n, k] != 0.0 else 0)
+            V[n, k] = v[k]
+
+        # --- own features, with their values given what the others leave
+        for d in range(n_dims):
+            e[d] = X[n, d]
+        for k in range(K):
+            if v[k] != 0.0:
+                for d in range(n_dims):
+                    e[d] -= v[k] * A[k, d]
+        if grows:
+            residual = 0.0
+            for d in range(n_dims):
+                if is_seen[d]:
+                    residual += e[d] * e[d]
+            n_seen = n_dims - cells.size
+            n_new = draw_own(
+                residual, n_seen, own, n_own, noise_var, feature_var, new_rate, rate, precision, candidates, rng
+            )
+            power = 0.0
+            for j in range(n_new):
+                power += own[j] * own[j]
+            shrink = (1.0 - math.sqrt(ridge / (ridge + power))) / power if power > 0.0 else 0.0
+            for d in range(n_dims):
+                total = 0.0
+                for j in range(n_new):
+                    normal[j] = rng.standard_normal()
+                    total += own[j] * normal[j]
+                for j in range(n_new):
+                    value = math.sqrt(feature_var) * normal[j]
+                    if is_seen[d]:
+                        # eq: own.new-weighted-values
+                        value += own[j] * (e[d] / (ridge + power) - math.sqrt(feature_var) * shrink * total)
+                    A[K + j, d] = value
+            for j in range(n_new):
+                V[n, K] = v[K] = own[j]
+                counts[K] = 1
+                K += 1
+                fill_gram(K - 1, A, K, gram)
+
+        # --- missing cells given all of it
+        for d in cells:
+            mean = 0.0
+            for k in range(K):
+                mean += v[k] * A[k, d]
+            X[n, d] = mean + math.sqrt(noise_var) * rng.standard_normal()
+            is_seen[d] = True
+    return K, n_rows
+
+
+scaled_sweep = jit(_scaled_sweep)

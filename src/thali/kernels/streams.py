@@ -1,0 +1,46 @@
+"""Random numbers for rows that are drawn in parallel: a stream for each row, from a key and the number of the row.
+
+A stream is splitmix64 (Steele, Lea & Flood 2014), a counter and a mixing function. It depends on nothing but key and
+row, so that the same bits come out in whatever order and on however many threads the rows are drawn. Two of N streams
+of L numbers overlap with probability of about N^2 L / 2^64.
+"""
+
+import math
+
+import numpy as np
+
+from thali.kernels._jit import inlined
+
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
+
+
+def _mixed(x):
+    """A bijection of 64-bit numbers that scatters neighbours."""
+    x = (x ^ (x >> np.uint64(30))) * _FIRST
+    x = (x ^ (x >> np.uint64(27))) * _SECOND
+    return x ^ (x >> np.uint64(31))
+
+
+def _start_stream(key, row, stream):
+    """Set `stream`, one 64-bit number, to the beginning of the row's numbers."""
+    stream[0] = mixed(np.uint64(key) + (np.uint64(row) + np.uint64(1)) * _STEP)
+
+
+def _uniform(stream):
+    """The next number in [0, 1)."""
+    stream[0] += _STEP
+    return (mixed(stream[0]) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+
+
+def _normal(stream):
+    """The next standard normal number (Box & Muller)."""
+    radius = math.sqrt(-2.0 * math.log(1.0 - uniform(stream)))
+    return radius * math.cos(2.0 * math.pi * uniform(stream))
+
+
+mixed = inlined(_mixed)
+start_stream = inlined(_start_stream)
+uniform = inlined(_uniform)
+normal = inlined(_normal)

@@ -1,0 +1,100 @@
+"""Rows that change from one feature to a like one: what single bits cannot do, since a row without both fits badly.
+
+Given the features, a row that has exactly one of a pair chooses anew which. So two features that are one in truth grow
+together: the more frequent takes the rows of the other, which dies.
+"""
+
+import math
+
+import numpy as np
+
+from thali.kernels._jit import jit
+from thali.kernels.slabs import draw_slab, log_slab
+
+_ALIKE = 0.3  # |cosine| above which features make a pair
+
+
+def _like_pairs(A):
+    """Pairs of features (n_pairs, 2): each with the one most like it, if they are alike at all. Cost O(K^2 D)."""
+    K, n_dims = A.shape
+    size = np.zeros(K)
+    for k in range(K):
+        for d in range(n_dims):
+            size[k] += A[k, d] * A[k, d]
+    pairs = np.zeros((K, 2), np.int64)
+    n_pairs = 0
+    for k in range(K):
+        best = -1
+        largest = _ALIKE
+        for j in range(K):
+            if j != k and size[j] > 0.0 and size[k] > 0.0:
+                product = 0.0
+                for d in range(n_dims):
+                    product += A[k, d] * A[j, d]
+                likeness = abs(product) / math.sqrt(size[k] * size[j])
+                if likeness > largest:
+                    best, largest = j, likeness
+        if best >= 0:
+            pairs[n_pairs, 0], pairs[n_pairs, 1] = k, best
+            n_pairs += 1
+    return pairs[:n_pairs]
+
+
+def _swap_features(
+    X, missing_start, missing_dim, V, A, counts, pairs, log_odds, noise_var, rate, precision, log_norm, rng
+):
+    """For each row and pair of which it has exactly one: draw which one, and its weight. V and counts change in place.
+
+    Which pairs there are depends on the features alone, and both choices lie in the same set, so that this is a Gibbs
+    step. The only row with a feature keeps it, unless the prior allows empty columns. Cost O(N D (K + pairs)).
+    """
+    n_rows, n_dims = X.shape
+    K = V.shape[1]
+    e = np.zeros(n_dims)
+    is_seen = np.ones(n_dims, np.bool_)
+    pull, curve, odds = np.zeros(2), np.zeros(2), np.zeros(2)
+    for n in range(n_rows if len(pairs) > 0 else 0):
+        for d in missing_dim[missing_start[n] : missing_start[n + 1]]:
+            is_seen[d] = False
+        for d in range(n_dims):
+            e[d] = X[n, d] if is_seen[d] else 0.0
+        for k in range(K):
+            if V[n, k] != 0.0:
+                for d in range(n_dims):
+                    if is_seen[d]:
+                        e[d] -= V[n, k] * A[k, d]
+        for i in range(len(pairs)):
+            has = 0 if V[n, pairs[i, 0]] != 0.0 else 1
+            if (V[n, pairs[i, 0]] != 0.0) == (V[n, pairs[i, 1]] != 0.0):
+                continue
+            old = V[n, pairs[i, has]]
+            for j in range(2):
+                k = pairs[i, j]
+                product, square = 0.0, 0.0
+                for d in range(n_dims):
+                    if is_seen[d]:
+                        product += A[k, d] * (e[d] + old * A[pairs[i, has], d])
+                        square += A[k, d] * A[k, d]
+                pull[j], curve[j] = product / noise_var, square / noise_var
+                others = counts[k] - (1 if j == has else 0)
+                odds[j] = log_odds[others] + log_slab(pull[j], curve[j], rate, precision, log_norm)
+            u = rng.random()
+            if odds[has] == -np.inf:  # no other row has it
+                continue
+            # eq: own.swap
+            delta = odds[1] - odds[0]
+            new = 1 if delta > 40.0 or (delta > -40.0 and u * (1.0 + math.exp(-delta)) < 1.0) else 0
+            weight = draw_slab(pull[new], curve[new], rate, precision, rng)
+            for d in range(n_dims):
+                if is_seen[d]:
+                    e[d] += old * A[pairs[i, has], d] - weight * A[pairs[i, new], d]
+            V[n, pairs[i, has]] = 0.0
+            V[n, pairs[i, new]] = weight
+            counts[pairs[i, has]] -= 1
+            counts[pairs[i, new]] += 1
+        for d in missing_dim[missing_start[n] : missing_start[n + 1]]:
+            is_seen[d] = True
+
+
+like_pairs = jit(_like_pairs)
+swap_features = jit(_swap_features)

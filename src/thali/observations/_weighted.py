@@ -1,0 +1,215 @@
+"""X = offset + (Z * W) A + noise: features with a real weight in each row that has them.
+
+The scale of a feature and of its weights cannot be told apart; the weights' variance is therefore fixed. Their signs
+cannot either: of each feature, the value that is largest in size is shown as positive.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from thali.binary import Array
+from thali.distributions import NormalOffset, PerDim
+from thali.errors import InvalidDataError
+from thali.kernels.conditional_rows import draw_features
+from thali.kernels.scaled_rows import scaled_sweep
+from thali.kernels.scaled_slices import scaled_slice_sweep
+from thali.kernels.swaps import like_pairs, swap_features
+from thali.observations._domains import noise_domain, offset_domain, weighted_floor_domain
+from thali.observations._encode_weighted import encode_weighted
+from thali.observations._factor_em import validated_factors
+from thali.observations._floors import validated_share
+from thali.observations._gaussian import GaussianData
+from thali.observations._gaussian_model import GaussianModel
+from thali.observations._prediction import Encoded
+from thali.rng import make_generator
+from thali.spec import hyper, positive, setting
+
+_FEW_FACTORS = 3  # up to which a factor analysis says little about the noise
+_CANDIDATES = 8  # proposals for the features that a row alone has
+
+
+class WeightedRows(NamedTuple):
+    """Row variables of a model with weights, and the statistics that go with them."""
+
+    z: Array  # (n_rows, n_features) uint8
+    v: Array  # z * w
+    gram: Array  # v'v
+    cross: Array  # v'X in the data's units, missing cells filled
+    filled: Array  # the missing cells, in row-major order
+
+
+class WeightLaw(NamedTuple):
+    """p(w) = exp(-rate |w| - precision w^2 / 2 - log_norm)."""
+
+    rate: float
+    precision: float
+    log_norm: float
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedGaussian(GaussianModel):
+    """Subclasses say what the law of a weight is."""
+
+    noise_var: Any = hyper(PerDim(), noise_domain)
+    offset: Any = hyper(NormalOffset(), offset_domain)
+    noise_floor: Any = setting("uniqueness", weighted_floor_domain)
+    weight_var: float = setting(1.0, positive)
+
+    @property
+    @abstractmethod
+    def law(self) -> WeightLaw:
+        """Of a weight that is on."""
+
+    @abstractmethod
+    def draw_weights(self, rng: np.random.Generator, size: Any) -> Array:
+        """Weights from their prior."""
+
+    # ---- the floor
+
+    def adapt(self, X: Array) -> Self:
+        adapted = super().adapt(X)
+        if not isinstance(self.noise_floor, str):
+            return adapted
+        if "noise_var" not in self.learned:
+            return adapted.replace(noise_floor=0.0)
+        factors = validated_factors(make_generator(0), X)
+        if len(factors.loadings) <= _FEW_FACTORS:
+            return adapted.replace(noise_floor=validated_share(make_generator(0), adapted.replace(noise_floor=0.0), X))
+        return adapted.replace(noise_floor=np.minimum(factors.noise_var / adapted.scale, 0.999))
+
+    # ---- codes are weights where the bits are on
+
+    def check_codes(self, codes: Any) -> Array:
+        codes = np.asarray(codes)
+        if codes.ndim != 2 or codes.dtype.kind not in "buif" or not np.isfinite(codes).all():
+            raise InvalidDataError(
+                "codes must be a matrix (n_rows, n_features): weights, and 0 where a row lacks a feature. "
+                f"Got shape {codes.shape} and dtype {codes.dtype}."
+            )
+        return codes.astype(float)
+
+    def draw_codes(self, rng: np.random.Generator, Z: Array) -> Array:
+        return Z * self.draw_weights(rng, np.shape(Z))
+
+    def codes(self, Z: Array, codebook: dict[str, Array]) -> Array:
+        codes = np.zeros(Z.shape)
+        codes[Z != 0] = codebook["weights"]
+        return codes
+
+    def codes_of(self, local: WeightedRows) -> Array:
+        return local.v
+
+    def totals(self, local: WeightedRows) -> Array:
+        return local.v.sum(axis=0)
+
+    def rows(self, data: GaussianData, codes: Array, filled: Array) -> WeightedRows:
+        V = np.ascontiguousarray(codes, dtype=float)
+        return WeightedRows((V != 0).astype(np.uint8), V, *self.statistics(data, V, filled), filled)
+
+    def log_codes(self, codes: Array) -> float:
+        """log p(W | Z)."""
+        w = codes[codes != 0]
+        rate, precision, log_norm = self.law
+        return float(-rate * np.abs(w).sum() - 0.5 * precision * np.sum(w * w) - log_norm * w.size)
+
+    def log_evidence(self, data: GaussianData, local: WeightedRows) -> float:
+        """log p(X, W | Z), features integrated out and missing cells at their current values."""
+        return super().log_evidence(data, local) + self.log_codes(local.v)
+
+    def tempered(self, factor: float) -> Self:
+        """The same model with `factor` times the noise variance and features of the same size."""
+        feature = self.feature_var / factor if self.per_dim else self.feature_var
+        return self.updated(noise_var=self.noise_var * factor, feature_var=float(feature))
+
+    # ---- ConditionalRows
+
+    def conditional_sweep(
+        self, rng: np.random.Generator, data: GaussianData, local: WeightedRows, log_odds: Array, new_rate: float
+    ) -> WeightedRows:
+        noise, scale = self.units
+        X, _, _ = data.standardised(self.offset, scale, local.filled)
+        K = local.v.shape[1]
+        most_own = 0 if np.isfinite(log_odds[0]) else int(16 + 8 * new_rate)
+        room = K + most_own + (K // 4 + 8 if most_own else 0)
+        V, A, counts = _with_room(local.v, self._drawn_features(rng, local), room)
+        rate = max(new_rate, 1e-300)  # a tiny mass may round to none
+        row = 0
+        while row < data.n_rows:
+            K, row = scaled_sweep(
+                X, data.missing_start, data.missing_dim, V, K, A, counts, log_odds, rate, noise,
+                float(self.feature_var), *self.law, _CANDIDATES, most_own, row, rng,
+            )  # fmt: skip
+            if row < data.n_rows:
+                room = self.room_for(K, data, new_rate) + most_own
+                V, A, counts = _with_room(V[:, :K], A[:K], room)
+        swap_features(
+            X, data.missing_start, data.missing_dim, V, A, counts, like_pairs(A[:K]), log_odds, noise, *self.law, rng
+        )
+        return self.rows(data, V[:, :K], data.take_filled(self.offset, scale, local.filled))
+
+    def weighted_sweep(
+        self, rng: np.random.Generator, data: GaussianData, local: WeightedRows, used: Array, unused: Array
+    ) -> WeightedRows:
+        noise, scale = self.units
+        X, _, _ = data.standardised(self.offset, scale, local.filled)
+        fresh = np.sqrt(self.feature_var) * rng.standard_normal((len(unused), data.n_dims))
+        A = np.vstack([self._drawn_features(rng, local), fresh])
+        V = np.hstack([local.v, np.zeros((data.n_rows, len(unused)))])
+        chances = np.concatenate([used, unused])
+        scaled_slice_sweep(X, data.missing_start, data.missing_dim, V, A, chances, noise, *self.law, rng)
+        return self.rows(data, V[:, V.any(axis=0)], data.take_filled(self.offset, scale, local.filled))
+
+    def _drawn_features(self, rng: np.random.Generator, local: WeightedRows) -> Array:
+        """Features given the codes and X, in the units of the standardised data."""
+        K, cross = local.v.shape[1], self.standard_cross(local)
+        return draw_features(local.gram, cross, K, self.units[0], float(self.feature_var), rng)
+
+    # ---- what is kept of a draw, and new rows
+
+    def codebook(self, data: GaussianData, local: WeightedRows) -> dict[str, Array]:
+        """Also `weights`, those that are on, row by row. Each feature's largest value is made positive."""
+        book = super().codebook(data, local)
+        features = book["features"]
+        peak = np.abs(features).argmax(axis=1)
+        sign = np.where(features[np.arange(len(features)), peak] < 0, -1.0, 1.0)
+        v = local.v[:, local.z.any(axis=0)] * sign
+        return book | {
+            "features": features * sign[:, None],
+            "gram_inv": book["gram_inv"] * np.outer(sign, sign),
+            "weights": v[v != 0].astype(np.float32),
+        }
+
+    def definite(self, rng: np.random.Generator, codebook: dict[str, Array]) -> dict[str, Array]:
+        """Features drawn: their posterior covers what is not known of them when several draws are averaged."""
+        features = codebook["features"]
+        root = np.linalg.cholesky(codebook["gram_inv"]) if len(features) else np.zeros((0, 0))
+        return codebook | {
+            "features": features + np.sqrt(self.noise_var) * (root @ rng.standard_normal(features.shape)),
+            "gram_inv": np.zeros_like(codebook["gram_inv"]),
+        }
+
+    def encode(self, X: Array, codebook: dict[str, Array], log_odds: Array, new_rate: float) -> Encoded:
+        return encode_weighted(self, X, codebook["features"], log_odds, new_rate)
+
+    def sample_codes(self, rng: np.random.Generator, encoded: Encoded, owner: Array) -> Array:
+        """One of the draws of each of the rows `owner`."""
+        assert encoded.draws is not None
+        return encoded.draws[owner, rng.integers(encoded.draws.shape[1], size=len(owner))]
+
+    def sample_rows(self, rng: np.random.Generator, codes: Array, codebook: dict[str, Array], n_unknown: Any) -> Array:
+        counts = np.broadcast_to(np.asarray(n_unknown, dtype=np.int64), len(codes))
+        weights = self.draw_weights(rng, int(counts.sum()))
+        power = np.bincount(np.repeat(np.arange(len(codes)), counts), weights**2, len(codes))
+        return super().sample_rows(rng, codes, codebook, power)
+
+
+def _with_room(V: Array, A: Array, room: int) -> tuple[Array, Array, Array]:
+    """Copies with `room` columns, and the number of non-zeros in each."""
+    K = V.shape[1]
+    room = max(room, 1)
+    wide, features, counts = np.zeros((len(V), room)), np.zeros((room, A.shape[1])), np.zeros(room, np.int64)
+    wide[:, :K], features[:K], counts[:K] = V, A, (V != 0).sum(axis=0)
+    return wide, features, counts

@@ -1,0 +1,30 @@
+"""X = offset + (Z * W) A + noise with normal weights: factor analysis that decides on the number of factors."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from thali.observations._weighted import Array, WeightedGaussian, WeightLaw
+
+
+@dataclass(frozen=True, eq=False)
+class FactorAnalysis(WeightedGaussian):
+    """Features with normal weights, w_nk ~ N(0, weight_var), and Gaussian noise: the default for real data.
+
+    noise_var, feature_var, offset, scale: as in `LinearGaussian`; here each dim has its own noise and the offset is
+    learned, unless said otherwise.
+    noise_floor: a share of each dim's variance below which learned noise does not go, or "uniqueness": the noise that
+    an ordinary factor analysis leaves, its number of factors chosen by hidden cells; where it has three factors or
+    fewer, which says little, a share that is chosen by hidden cells, too. On real data the number of features is a
+    function of the floor.
+    weight_var: fixed, since only its product with feature_var can be known. Of each feature, the value that is largest
+    in size is shown as positive.
+    """
+
+    @property
+    def law(self) -> WeightLaw:
+        return WeightLaw(0.0, 1.0 / self.weight_var, 0.5 * math.log(2 * math.pi * self.weight_var))
+
+    def draw_weights(self, rng: np.random.Generator, size: int | tuple[int, ...]) -> Array:
+        return math.sqrt(self.weight_var) * rng.standard_normal(size)

@@ -1,0 +1,27 @@
+"""X = offset + (Z * W) A + noise with Laplace weights: infinite independent components (Knowles & Ghahramani 2007)."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from thali.observations._weighted import Array, WeightedGaussian, WeightLaw
+from thali.spec import positive, setting
+
+
+@dataclass(frozen=True, eq=False)
+class ICA(WeightedGaussian):
+    """Sources with Laplace weights of variance `weight_var`, mixed by the features, and Gaussian noise.
+
+    The default variance is that of the Laplace law with scale 1. All else is as in `FactorAnalysis`.
+    """
+
+    weight_var: float = setting(2.0, positive)
+
+    @property
+    def law(self) -> WeightLaw:
+        rate = math.sqrt(2.0 / self.weight_var)
+        return WeightLaw(rate, 0.0, math.log(2.0 / rate))
+
+    def draw_weights(self, rng: np.random.Generator, size: int | tuple[int, ...]) -> Array:
+        return rng.laplace(scale=math.sqrt(0.5 * self.weight_var), size=size)

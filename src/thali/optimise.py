@@ -1,0 +1,111 @@
+"""The loop of an optimiser: restarts in threads, each until nothing changes; the best one is kept.
+
+Each restart has its own stream, so its bits do not depend on how many threads there are.
+"""
+
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, NamedTuple
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from thali.errors import InvalidParameterError
+from thali.model import Model
+from thali.posterior import Draws
+from thali.run import Result, resolve_n_jobs
+from thali.stopping import on_stop_signal
+
+_LOOK = 0.2  # seconds between two looks of the main thread: a signal is heard then
+
+
+class Restart(NamedTuple):
+    """How one restart went: its last state, the objective and the number of features after its start and each pass."""
+
+    state: Any
+    objective: list[float]
+    n_features: list[int]
+    settled: bool  # rather than out of passes or time
+
+
+def optimise(
+    streams: Sequence[np.random.Generator],
+    inference: Any,
+    model: Model,
+    X: np.ndarray,
+    *,
+    n_jobs: int | None = None,
+    max_time: float | None = None,
+    verbose: bool = False,
+) -> Result:
+    """Run a restart for each stream; `model` is adapted to X.
+
+    Ctrl-C, SIGTERM and `max_time` end each restart after its current pass; those that have not begun are left out, but
+    for the first. The posterior is one draw. The history has the objective and the number of features by (restart,
+    pass), the last value repeated, and whether each restart settled.
+    """
+    deadline = float("inf") if max_time is None else time.monotonic() + max_time
+    stop: list[str] = []
+
+    def is_over() -> bool:
+        return bool(stop) or time.monotonic() > deadline
+
+    def run(number: int) -> Restart | None:
+        if number > 0 and is_over():
+            return None
+        rng = streams[number]
+        state = inference.init(rng, model, data, number)
+        objective, n_features = [state.objective], [state.n_features]
+        changed = True
+        while changed and len(objective) <= inference.max_iter and not is_over():
+            state, changed = inference.step(rng, state, model, data)
+            drop = objective[-1] - state.objective
+            objective.append(state.objective)
+            n_features.append(state.n_features)
+            changed = changed and drop > inference.tol * abs(objective[-2])
+        if verbose:
+            end = f"{state.n_features} features, {'settled' if not changed else 'stopped'}"
+            print(
+                f"restart {number}: objective {state.objective:.6g}, {end} after {len(objective) - 1} passes",
+                file=sys.stderr,
+                flush=True,
+            )
+        return Restart(state, objective, n_features, not changed)
+
+    with on_stop_signal(lambda: stop.append("interrupt")), threadpool_limits(1, "blas"):
+        data = inference.prepare(model, X)
+        with ThreadPoolExecutor(resolve_n_jobs(n_jobs, len(streams))) as pool:
+            futures = [pool.submit(run, number) for number in range(len(streams))]
+            while wait(futures, _LOOK).not_done:
+                pass
+        restarts = [found for future in futures if (found := future.result()) is not None]
+        best = min(range(len(restarts)), key=lambda i: restarts[i].state.objective)
+        draw = inference.record(streams[best], restarts[best].state, model, data)
+    cut_short = is_over() and (len(restarts) < len(streams) or not all(restart.settled for restart in restarts))
+    reason = ("interrupt" if stop else "max_time") if cut_short else None
+    return Result(Draws.from_chains(model, [[draw]]), _history(restarts, inference.remarks(data)), reason)
+
+
+def refuse_for_samplers(inference: Any, **settings: Any) -> None:
+    """An error for a setting that only samplers have a use for."""
+    for name, value in settings.items():
+        if value is not None:
+            raise InvalidParameterError(
+                f"{name} is for samplers and must be None with {type(inference).__name__}. Got {value!r}; leave it out."
+            )
+
+
+def _history(restarts: Sequence[Restart], remarks: dict[str, float]) -> dict[str, np.ndarray]:
+    longest = max(len(restart.objective) for restart in restarts)
+
+    def padded(values: list[Any]) -> list[Any]:
+        return values + values[-1:] * (longest - len(values))
+
+    return {
+        "objective": np.array([padded(restart.objective) for restart in restarts]),
+        "n_features": np.array([padded(restart.n_features) for restart in restarts]),
+        "n_passes": np.array([len(restart.objective) - 1 for restart in restarts]),
+        "settled": np.array([restart.settled for restart in restarts]),
+    } | {name: np.array([value]) for name, value in remarks.items()}

@@ -1,0 +1,34 @@
+"""One pool of threads for the whole process, which all chains share: they never are more than there are cores."""
+
+import functools
+import itertools
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+
+def n_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@functools.cache
+def _pool(process: int) -> ThreadPoolExecutor:
+    """The pool of this process: after a fork the threads of the parent are gone."""
+    return ThreadPoolExecutor(n_cores(), thread_name_prefix=f"thali-{process}")
+
+
+def in_spans(work: Callable[[slice], Any], length: int, block: int, least: int, n_threads: int | None) -> list[Any]:
+    """work(slice) for slices that make up range(length), in order, each on a thread of its own.
+
+    Slices begin at multiples of `block` and have about `least` entries or more. n_threads: how many of them at most,
+    None for one per core.
+    """
+    n_blocks = -(-length // block)
+    n_spans = max(min(length // least, n_cores() if n_threads is None else n_threads), 1)
+    edges = [min(block * (n_blocks * i // n_spans), length) for i in range(n_spans + 1)]
+    spans = [slice(start, stop) for start, stop in itertools.pairwise(edges)]
+    if n_spans == 1:
+        return [work(spans[0])]
+    return list(_pool(os.getpid()).map(work, spans))

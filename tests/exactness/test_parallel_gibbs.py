@@ -1,0 +1,110 @@
+"""Rows in two halves on several threads: the sweep keeps the exact posterior and the joint distribution."""
+
+import numpy as np
+import pytest
+from mutants import mutant
+from python_sweeps import replicates
+from tiny import MISSING, data, worst
+
+import thali.inference.gibbs
+from thali import IBP, BetaBernoulli, Gamma, Gibbs, InverseGamma, LinearGaussian
+from thali.model import Model
+from thali.observations import _parallel
+from thali.testing import z_limit
+from thali.testing.enumerate import compare_with_exact, sweep_against_exact
+from thali.testing.geweke import geweke, geweke_sweeps
+
+PRIORS = {
+    "one parameter": IBP(mass=1.2),
+    "three parameters": IBP(mass=1.0, concentration=0.7, discount=0.4),
+    "finite": BetaBernoulli(mass=1.2, n_features=3),
+}
+OBSERVATION = LinearGaussian(noise_var=0.25, feature_var=1.0)
+SLOW = [pytest.param(prior, missing, 30_000, marks=pytest.mark.slow) for prior in PRIORS for missing in (False, True)]
+
+
+def parallel(prior):
+    """Replicates of a `parallel_sweep` with this prior's weights."""
+
+    def sweep(rng, observation, data, local):
+        n_rows = len(local.z)
+        weights = lambda counts: prior.draw_weights(rng, counts, n_rows)  # noqa: E731
+        return observation.parallel_sweep(rng, data, local, weights, prior.new_rate(n_rows), n_threads=1)
+
+    return replicates(sweep)
+
+
+@pytest.mark.parametrize(("prior", "missing", "n_replicates"), [("one parameter", True, 4_000), *SLOW])
+def test_sweep_keeps_the_exact_posterior(prior, missing, n_replicates, rng):
+    prior = PRIORS[prior]
+    options = {"n_replicates": n_replicates, "capacity": 64, "sweep": parallel(prior)}
+    scores = sweep_against_exact(Model(prior, OBSERVATION), data(missing=missing), rng, **options)
+    assert worst(scores) <= z_limit(len(scores)), scores
+
+
+@pytest.mark.parametrize(("prior", "missing", "n_replicates"), [*((p, True, 4_000) for p in PRIORS), *SLOW])
+def test_sweep_keeps_the_joint_distribution(prior, missing, n_replicates, rng):
+    prior = PRIORS[prior]
+    options = {"n_replicates": n_replicates, "capacity": 64, "sweep": parallel(prior)}
+    result = geweke_sweeps(prior, OBSERVATION, rng, missing=MISSING if missing else None, **options)
+    assert result.passed, result.worst
+
+
+class OneOwnerTooMany(IBP):
+    def draw_weights(self, rng, counts, n_rows):
+        return rng.beta(np.asarray(counts) + 1.0, n_rows - np.asarray(counts) + 1.0)
+
+
+def all_shared_are_free(outside, inside):
+    """A column of two owners in this half may lose both."""
+    own = (outside == 0) & (inside == 1)
+    return _parallel.Roles(np.flatnonzero(~own & (inside + outside > 0)), np.zeros(0, np.int64), np.flatnonzero(own))
+
+
+def own_columns_stay(outside, inside):
+    alone = outside == 0
+    return _parallel.Roles(*map(np.flatnonzero, (~alone, alone, alone & (inside < 0))))
+
+
+@pytest.mark.parametrize(
+    ("name", "n_replicates"),
+    [
+        ("weights", 5_000),
+        ("fixed columns", 5_000),
+        ("own columns", 2_000),
+        *(pytest.param(name, 15_000, marks=pytest.mark.slow) for name in ("streams", "own variance")),
+    ],
+)
+def test_wrong_sweeps_fail(name, n_replicates, rng, monkeypatch):
+    prior = PRIORS["one parameter"]
+    if name == "weights":
+        prior = OneOwnerTooMany(mass=1.2)
+    elif name == "fixed columns":
+        monkeypatch.setattr(_parallel, "column_roles", all_shared_are_free)
+    elif name == "own columns":
+        monkeypatch.setattr(_parallel, "column_roles", own_columns_stay)
+    else:
+        monkeypatch.setattr(_parallel, "update_rows", mutant(f"parallel: {name}")["parallel_rows"].update_rows)
+    options = {"n_replicates": n_replicates, "capacity": 64, "sweep": parallel(prior)}
+    result = geweke_sweeps(PRIORS["one parameter"], OBSERVATION, rng, **options)
+    assert not result.passed, result.worst
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prior", ["one parameter", "finite"])
+def test_chain_reaches_the_exact_posterior(prior, rng, monkeypatch):
+    monkeypatch.setattr(thali.inference.gibbs, "_MANY", 1)
+    model = Model(PRIORS[prior], OBSERVATION)
+    options = {"n_chains": 20, "n_steps": 300}
+    scores = compare_with_exact(model, Gibbs(start="spectral"), data(missing=True), rng, **options)
+    assert worst(scores) <= z_limit(len(scores)), scores
+
+
+def test_whole_step(rng, monkeypatch):
+    monkeypatch.setattr(thali.inference.gibbs, "_MANY", 1)
+    model = Model(
+        IBP(mass=Gamma(3.0, 3.0)),
+        LinearGaussian(noise_var=InverseGamma(4.0, 2.0), feature_var=InverseGamma(4.0, 4.0)),
+    )
+    result = geweke(model, Gibbs(), rng, n_replicates=1_000, missing=MISSING)
+    assert result.passed, result.worst

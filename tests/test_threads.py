@@ -1,0 +1,30 @@
+"""Spans cover everything once and in order, on as many threads as allowed."""
+
+import threading
+
+import pytest
+
+from thali.threads import in_spans, n_cores
+
+
+@pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 100, 1023])
+@pytest.mark.parametrize("n_threads", [1, 2, 5, None])
+def test_spans_cover_the_range(length, n_threads):
+    spans = in_spans(lambda span: span, length, 8, 8, n_threads)
+    assert [i for span in spans for i in range(span.start, span.stop)] == list(range(length))
+    assert all(span.start % 8 == 0 for span in spans)
+    assert len(spans) <= (n_cores() if n_threads is None else n_threads)
+
+
+def test_short_work_stays_in_this_thread():
+    here = threading.get_ident()
+    assert in_spans(lambda span: threading.get_ident(), 100, 8, 60, 4) == [here]
+    assert here not in in_spans(lambda span: threading.get_ident(), 100, 8, 50, 4)
+
+
+def test_errors_arrive():
+    def fail(span):
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        in_spans(fail, 100, 8, 8, 2)
