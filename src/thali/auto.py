@@ -7,7 +7,7 @@ from thali.inference import BPMeans, CollapsedGibbs, Gibbs, ParticleFilter, Slic
 from thali.model import check_composition, lacking
 
 AUTO = (CollapsedGibbs, Gibbs, SliceSampler)  # in order of preference
-ALL = (*AUTO, ParticleFilter, BPMeans)
+ALL = (*AUTO, BPMeans, ParticleFilter)
 
 
 class Choice(NamedTuple):

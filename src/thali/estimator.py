@@ -25,15 +25,17 @@ from thali.judgement import judge
 from thali.model import Model
 from thali.observations import LinearGaussian
 from thali.optimise import optimise, refuse_for_samplers
+from thali.optimiser_protocols import Optimiser
 from thali.posterior import Draws
 from thali.priors import IBP
 from thali.progress import Progress
-from thali.protocols import Observation, Optimiser, Prior, Streaming
+from thali.protocols import Observation, Prior
 from thali.rng import make_generator, spawn
 from thali.run import Chain, resolve_n_jobs, run_chains
 from thali.saving import fingerprint
 from thali.spec import Spec, positive
 from thali.stream_fit import StreamFit
+from thali.stream_protocols import Streaming
 from thali.streams import Stream, refuse_for_streams
 
 Array = np.ndarray
@@ -108,11 +110,11 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         choice = choose(self.inference, model.prior, model.observation, *X.shape)
         model = Model(model.prior, model.observation.adapt(X))
         about = self._about(model, choice, fingerprint(X))
+        self._stream = None
         if isinstance(choice.inference, Optimiser):
             return self._optimise(X, about, heldout)
         streams = spawn(make_generator(self.random_state), self.n_chains)
         chains = [Chain(number, stream) for number, stream in enumerate(streams)]
-        self._stream = None
         if isinstance(choice.inference, Streaming):
             refuse_for_streams(target_ess=self.target_ess, checkpoint=self.checkpoint, heldout=heldout)
             return self._absorb(Stream(chains, choice.inference, model), X, choice)

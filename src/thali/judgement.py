@@ -1,9 +1,9 @@
-"""Whether a fit can be trusted: chains and filters by their diagnostics, an optimiser by its restarts."""
+"""Whether a fit can be trusted: chains by their diagnostics, an optimiser by its restarts."""
 
 from typing import Any, NamedTuple
 
 from thali.diagnostics import Agreement, Diagnosis, agree, diagnose, diagnose_filters, filter_verdict, verdict
-from thali.protocols import Optimiser
+from thali.optimiser_protocols import Optimiser
 from thali.restarts import Restarts
 
 
@@ -20,10 +20,9 @@ def judge(inference: Any, posterior: Any, history: dict[str, Any]) -> Judgement:
     if isinstance(inference, Optimiser):
         restarts = Restarts.of(history)
         return Judgement({}, restarts.agreement(), restarts.converged, restarts.verdict())
-    diagnostics = diagnose(posterior.draws) if posterior.filters is None else diagnose_filters(posterior.draws)
+    filters = posterior.filters
+    diagnostics = diagnose(posterior.draws) if filters is None else diagnose_filters(posterior.draws)
     agreement = agree(posterior.consensus.chain_features, posterior.draws["free_energy"])
     converged = all(d.good for d in diagnostics.values()) and not agreement.differing
-    if posterior.filters is not None:
-        words = filter_verdict(posterior.filters, diagnostics, agreement)
-        return Judgement(diagnostics, agreement, converged, words)
-    return Judgement(diagnostics, agreement, converged, verdict(diagnostics, agreement))
+    words = verdict(diagnostics, agreement) if filters is None else filter_verdict(filters, diagnostics, agreement)
+    return Judgement(diagnostics, agreement, converged, words)

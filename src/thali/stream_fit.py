@@ -8,8 +8,8 @@ from sklearn.utils.metaestimators import available_if
 
 from thali.auto import Choice
 from thali.in_range import check_finite, numbers_in_range
-from thali.protocols import Streaming
 from thali.saving import fingerprint
+from thali.stream_protocols import Streaming
 from thali.streams import Stream
 
 

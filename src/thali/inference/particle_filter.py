@@ -14,8 +14,9 @@ from thali.inference.z_chain import ZState, as_draw, log_joint
 from thali.kernels.particles import pick_ancestors
 from thali.model import Model
 from thali.posterior import Draw
-from thali.protocols import ParticleRows, Predictive
+from thali.protocols import Predictive
 from thali.spec import Spec, at_least, one_of, setting, share
+from thali.stream_protocols import ParticleRows
 
 Array = np.ndarray
 

@@ -25,7 +25,7 @@ _SCANS, _DRAWS = 120, 120
 
 @dataclass(frozen=True, eq=False)
 class LinearGaussian(
-    ColumnProposals, ConditionalGaussian, ParallelGaussian, HardGaussian, GaussianParticles, GaussianModel
+    ColumnProposals, ConditionalGaussian, GaussianParticles, ParallelGaussian, HardGaussian, GaussianModel
 ):
     """Binary features that add up, with Gaussian noise.
 
