@@ -1,6 +1,6 @@
 """Samplers of the linear-Gaussian model against the clock: Figures 4 to 7 of Doshi-Velez et al. (2009).
 
-    python benchmarks/papers/doshi_velez_synthetic.py [--samplers A,B] [--restarts 3] [--seconds 4] [--picture PATH]
+    python benchmarks/papers/doshi_velez_synthetic.py [--samplers A,B] [--restarts 3] [--seconds 3] [--picture PATH]
                                                       [--json PATH] [--full]
 
 Z is drawn from truncated sticks, X = Z A + noise. In the last half of the rows a third of the dims, others in each
@@ -33,6 +33,7 @@ from thali.run import iterate
 SAMPLERS: dict[str, Any] = {
     "collapsed Gibbs": CollapsedGibbs(moves=0.0, group=1),
     "uncollapsed Gibbs": Gibbs(moves=0.0),
+    "importance births": Gibbs(moves=0.0, births="importance"),
     "slice": SliceSampler(moves=0.0),
     "as it comes": CollapsedGibbs(n_warmup=100),  # bits in groups, moves of columns, and
 }
@@ -121,12 +122,12 @@ def log_mean(rows: list[Array]) -> float:
 # --- one run --------------------------------------------------------------------------------------
 
 
-def run(problem: Problem, sampler: str, restart: int, seconds: float, n_steps: float = math.inf) -> Entry:
-    """A trace of (seconds, steps, K, sum of the row scores) and the final score."""
+def run(problem: Problem, sampler: str, restart: int, *, seconds: float = math.inf, n_steps: float = math.inf) -> Entry:
+    """A trace of (seconds, steps, K, sum of row scores) and the final score of a run of so many seconds or steps."""
     model, X = problem.model(), np.where(problem.hidden, np.nan, problem.X)
     rng = np.random.default_rng([restart, 11])
     trace, late = [], []
-    when = sorted([*np.geomspace(0.01, seconds, 20), *np.linspace(seconds / 2, seconds, 11)])
+    when = sorted([*np.geomspace(0.0025, 1.0, 20), *np.linspace(0.5, 1.0, 11)])  # shares of the run
     used, step, start = 0.0, 0, time.perf_counter()
     data, inference = model.observation.prepare(X), SAMPLERS[sampler]
     begin = None
@@ -136,13 +137,14 @@ def run(problem: Problem, sampler: str, restart: int, seconds: float, n_steps: f
     for state, info in iterate(rng, inference, model, data, len(X), state=begin):
         used += time.perf_counter() - start
         step += 1
-        done = (used >= seconds and step >= FEWEST_STEPS) or step >= n_steps
-        if done or used >= when[0]:
+        progress = max(used / seconds, step / n_steps)
+        done = progress >= 1.0 and step >= FEWEST_STEPS
+        if progress >= when[0]:
             scores = row_scores(problem, state.local.z)
             trace.append((round(used, 4), step, info.n_features, round(float(scores.sum()), 2)))
-            if used >= seconds / 2 or step >= n_steps / 2:
+            if progress >= 0.5:
                 late.append(scores)
-            when = [t for t in when if t > used] or [seconds]
+            when = [share for share in when if share > progress] or [1.0]
         if done:
             break
         start = time.perf_counter()
@@ -213,12 +215,15 @@ def show_times(entries: list[Entry], shapes: list[tuple[int, int, int]], names: 
 
 
 def draw(entries: list[Entry], shapes: list[tuple[int, int, int]], names: list[str], path: Path) -> None:
-    """Score per held-out entry against time, one panel a data set, and time against K."""
+    """Score per held-out entry against time, one panel a data set, time against K, and the grid if there is one."""
     from thali.report import style
     from thali.report.figures import save
 
-    figure = style.new_figure(4.0 * len(shapes) + 3.4, 3.4)
-    panels = figure.subplots(1, len(shapes) + 1)
+    grid = [entry for entry in entries if entry["part"] == "grid"]
+    ends = sorted({min(e["n_rows"] for e in grid), max(e["n_rows"] for e in grid)}) if grid else []
+    figure = style.new_figure(4.0 * (len(shapes) + len(ends)) + 3.4, 3.4)
+    panels = figure.subplots(1, len(shapes) + 1 + len(ends))
+    timing = panels[len(shapes)]
     colours = dict(zip(names, style.CYCLE, strict=False))
     for axes, shape in zip(panels, shapes, strict=False):
         problem = make_problem(*shape)
@@ -244,12 +249,26 @@ def draw(entries: list[Entry], shapes: list[tuple[int, int, int]], names: list[s
     for name in names:
         points = sorted((e["k"], e["ms"]) for e in timed if e["sampler"] == name)
         if points:
-            panels[-1].plot(*zip(*points, strict=True), color=colours[name], marker="o", markersize=3, linewidth=1.2)
-    panels[-1].set_ylim(bottom=0)
-    panels[-1].set_xticks(TRUNCATIONS)
-    panels[-1].set_xlabel("K")
-    style.headline(panels[-1], "milliseconds of a step")
-    style.quiet_axes(panels[-1], grid=True)
+            timing.plot(*zip(*points, strict=True), color=colours[name], marker="o", markersize=3, linewidth=1.2)
+    timing.set_ylim(bottom=0)
+    timing.set_xticks(TRUNCATIONS)
+    timing.set_xlabel("K")
+    style.headline(timing, "milliseconds of a step")
+    style.quiet_axes(timing, grid=True)
+    for axes, n_rows in zip(panels[len(shapes) + 1 :], ends, strict=True):  # a line goes from few dims to many
+        for name in names:
+            points = []
+            for n_dims in GRID_DIMS:
+                runs = chosen(entries, "grid", (n_rows, n_dims, GRID_FEATURES), name)
+                if runs:
+                    points.append((np.mean([e["seconds"] for e in runs]), np.mean([e["per_entry"] for e in runs])))
+            if points:
+                axes.plot(*zip(*points, strict=True), color=colours[name], marker="o", markersize=3, linewidth=1.2)
+                axes.plot(*points[0], color=colours[name], marker="o", markersize=7)
+        axes.set_xscale("log")
+        axes.set_xlabel("seconds")
+        style.headline(axes, f"N = {n_rows}, D from {GRID_DIMS[0]} (large dot) to {GRID_DIMS[-1]}")
+        style.quiet_axes(axes, grid=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     save(figure, path)
     print(f"drawn: {path}", flush=True)
@@ -263,7 +282,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--samplers", type=lambda t: listed(t, names), default=names, metavar="A,B")
     parser.add_argument("--restarts", type=int, default=3, metavar="N")
-    parser.add_argument("--seconds", type=float, default=4.0, metavar="S", help="of each run of Figures 4 and 5")
+    parser.add_argument("--seconds", type=float, default=3.0, metavar="S", help="of each run of Figures 4 and 5")
     parser.add_argument("--full", action="store_true", help="also the grids of rows and dims (Figure 7)")
     parser.add_argument("--picture", type=Path, metavar="PATH", help="draw the curves there (png, svg or pdf)")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file, or continue it")
@@ -276,7 +295,7 @@ def main(arguments: list[str] | None = None) -> int:
     parts = [("curve", CURVES, options.restarts), ("time", times, 1), ("grid", grid if options.full else [], 3)]
     with threadpool_limits(1):
         for name in options.samplers:
-            run(make_problem(12, 6, 3), name, 0, 1.0, 5)  # compiles, or loads from the cache
+            run(make_problem(12, 6, 3), name, 0, n_steps=10)  # compiles, or loads from the cache
         for part, shapes, restarts in parts:
             for shape in shapes:
                 problem = make_problem(*shape)
@@ -285,11 +304,11 @@ def main(arguments: list[str] | None = None) -> int:
                         if record.has(part, *shape, name, restart):
                             continue
                         if part == "curve":
-                            entry = run(problem, name, restart, options.seconds)
+                            entry = run(problem, name, restart, seconds=options.seconds)
                         elif part == "time":
                             entry = sweep_time(problem, name)
                         else:
-                            entry = run(problem, name, restart, math.inf, N_GRID_STEPS)
+                            entry = run(problem, name, restart, n_steps=N_GRID_STEPS)
                         place = dict(zip(KEY[1:4], shape, strict=True))
                         record.add({"part": part, **place, **entry})
         show_runs("Held-out cells (Figures 4 and 5)", record.entries, "curve", CURVES, options.samplers)

@@ -3,11 +3,11 @@
 from typing import Any, NamedTuple
 
 from thali.errors import InvalidParameterError
-from thali.inference import BPMeans, CollapsedGibbs, Gibbs, SliceSampler
+from thali.inference import BPMeans, CollapsedGibbs, Gibbs, ParticleFilter, SliceSampler
 from thali.model import check_composition, lacking
 
 AUTO = (CollapsedGibbs, Gibbs, SliceSampler)  # in order of preference
-ALL = (*AUTO, BPMeans)
+ALL = (*AUTO, BPMeans, ParticleFilter)
 
 
 class Choice(NamedTuple):

@@ -22,6 +22,25 @@ class Diagnosis(NamedTuple):
         return self.r_hat <= R_HAT_LIMIT and self.ess >= ESS_LIMIT
 
 
+class Filters(NamedTuple):
+    """What is known of particle filters, one entry for each."""
+
+    log_evidence: np.ndarray
+    effective: np.ndarray  # number of particles at the end, before the draws are made
+    n_roots: np.ndarray  # particles before the first row from which those at the end descend
+    n_particles: int
+
+    @property
+    def evidence(self) -> tuple[float, float]:
+        """(log of the mean estimate, its standard error in nats as the filters differ; nan with one filter)."""
+        top = self.log_evidence.max()
+        ratio = np.exp(self.log_evidence - top)
+        # eq: own.pooled-evidence
+        mean, n = float(ratio.mean()), len(ratio)
+        error = float(ratio.std(ddof=1)) / mean / np.sqrt(n) if n > 1 else np.nan
+        return float(top) + float(np.log(mean)), error
+
+
 class Agreement(NamedTuple):
     """What each chain found. `best` is the chain with the highest mean free energy, the one that is reported."""
 
@@ -75,6 +94,31 @@ def diagnose(draws: Mapping[str, np.ndarray]) -> dict[str, Diagnosis]:
     return result
 
 
+def diagnose_filters(draws: Mapping[str, np.ndarray]) -> dict[str, Diagnosis]:
+    """As `diagnose`, for particles, which have no order: by the means of independent filters alone.
+
+    The effective size is that of independent draws whose mean would vary as the mean of all filters does.
+    """
+    result = {}
+    for name, values in draws.items():
+        values = np.asarray(values, dtype=float)
+        if name == "free_energy":
+            continue
+        n_filters = len(values)
+        if n_filters == 1:
+            result[name] = Diagnosis(np.nan, np.nan)
+            continue
+        between = float(np.var(values.mean(axis=1), ddof=1))
+        within = float(np.mean(np.var(values, axis=1)))
+        if between == 0.0:
+            result[name] = Diagnosis(1.0, float(values.size))
+        else:
+            ess = n_filters * (within + between) / between
+            r_hat = np.sqrt(1.0 + between / within) if within > 0 else np.inf
+            result[name] = Diagnosis(float(r_hat), float(min(ess, values.size)))
+    return result
+
+
 def agree(n_features: np.ndarray, free_energy: np.ndarray) -> Agreement:
     """From the number of persistent features of each chain and the free energy of each (chain, draw)."""
     from arviz_stats.base import array_stats
@@ -111,6 +155,32 @@ def verdict(diagnoses: Mapping[str, Diagnosis], agreement: Agreement) -> str:
         remedies.append("run more chains (n_chains): the one with the highest free energy is reported")
         remedies.append("on real data set noise_floor, without which the number of features has no end")
     return f"not converged: {'; '.join(wrong)}. What to do: {'; '.join(remedies)}."
+
+
+def filter_verdict(filters: Filters, diagnoses: Mapping[str, Diagnosis], agreement: Agreement) -> str:
+    """In words, for particle filters: how far they agree, how thin they have become, and what to do."""
+    n, value = len(filters.n_roots), filters.evidence
+    spread = f", filters within {np.ptp(filters.log_evidence):.1f} nats" if n > 1 else ""
+    roots = f"{filters.n_roots.min()}" + (f" to {filters.n_roots.max()}" if np.ptp(filters.n_roots) else "")
+    about = (
+        f"log evidence {value[0]:.1f}{spread}; {filters.n_particles} particles in each, worth "
+        f"{filters.effective.min():.0f} or more at the last row, all descended from {roots} at the first"
+    )
+    bad = {name: d for name, d in diagnoses.items() if not d.good}
+    if n > 1 and not bad and not agreement.differing:
+        return f"converged ({_found(agreement).replace('chains', 'filters')}; {about})"
+    if n == 1:
+        wrong, remedies = ["one filter: nothing to compare it with"], ["run several filters (n_chains)"]
+    else:
+        wrong = [_difference(agreement, chain).replace("chain", "filter") for chain in agreement.differing[:_NAMED]]
+        apart = {name: d for name, d in sorted(bad.items()) if d.r_hat > R_HAT_LIMIT}
+        for words, some in (("filters disagree on", apart), ("too few particles for", bad if not apart else {})):
+            if some:
+                found = ", ".join(f"{name} (R-hat {d.r_hat:.2f}, ESS {d.ess:.0f})" for name, d in sorted(some.items()))
+                wrong.append(f"{words} {found}")
+        remedies = []
+    remedies += ["take more particles (n_particles)", "if all rows are at hand, CollapsedGibbs() can revise early ones"]
+    return f"not converged: {'; '.join(wrong)}; {about}. What to do: {'; '.join(remedies)}."
 
 
 def _found(agreement: Agreement) -> str:

@@ -1,6 +1,5 @@
 """LatentFeatures: the scikit-learn face of thali. It validates, delegates, and shows what was found."""
 
-import hashlib
 import os
 import warnings
 from contextlib import nullcontext
@@ -26,18 +25,23 @@ from thali.judgement import judge
 from thali.model import Model
 from thali.observations import LinearGaussian
 from thali.optimise import optimise, refuse_for_samplers
+from thali.optimiser_protocols import Optimiser
 from thali.posterior import Draws
 from thali.priors import IBP
 from thali.progress import Progress
-from thali.protocols import Observation, Optimiser, Prior
+from thali.protocols import Observation, Prior
 from thali.rng import make_generator, spawn
 from thali.run import Chain, resolve_n_jobs, run_chains
+from thali.saving import fingerprint
 from thali.spec import Spec, positive
+from thali.stream_fit import StreamFit
+from thali.stream_protocols import Streaming
+from thali.streams import Stream, refuse_for_streams
 
 Array = np.ndarray
 
 
-class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Find which hidden features the rows of X are made of, and how many there are.
 
     Parameters
@@ -64,6 +68,7 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     converged_ : whether all chains agree; `check()` says it in words. diagnostics_ : R-hat and ESS by summary.
     stopped_by_ : None if all draws were made, else "interrupt", "max_time" or "target_ess".
     interrupted_ : whether Ctrl-C or SIGTERM ended the sampling early; what was drawn until then is kept.
+    log_evidence_ : an estimate of log p(X), from an inference that gives one.
     """
 
     def __init__(
@@ -105,10 +110,14 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         choice = choose(self.inference, model.prior, model.observation, *X.shape)
         model = Model(model.prior, model.observation.adapt(X))
         about = self._about(model, choice, fingerprint(X))
+        self._stream = None
         if isinstance(choice.inference, Optimiser):
             return self._optimise(X, about, heldout)
         streams = spawn(make_generator(self.random_state), self.n_chains)
         chains = [Chain(number, stream) for number, stream in enumerate(streams)]
+        if isinstance(choice.inference, Streaming):
+            refuse_for_streams(target_ess=self.target_ess, checkpoint=self.checkpoint, heldout=heldout)
+            return self._absorb(Stream(chains, choice.inference, model), X, choice)
         run = None if self.checkpoint is None else Checkpoint.create(self.checkpoint, about, len(X), chains)
         return self._sample(X, about, chains, run, heldout)
 
@@ -297,7 +306,7 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         about = self._about(self.posterior_.model, self.inference_, self.data_fingerprint_)
         folder = getattr(self, "_run_folder", None)
         try:
-            saving.save(saving.SavedFit(about, self.posterior_, self.history_), path)
+            saving.save(saving.SavedFit(about, self.posterior_, self.history_, getattr(self, "_stream", None)), path)
         except InvalidFileError as error:
             if folder is None:
                 raise
@@ -334,17 +343,12 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return tags
 
 
-def fingerprint(X: Array) -> str:
-    """A digest that tells one data set from another."""
-    X = np.where(np.isnan(X), np.nan, X + 0.0)  # there is more than one NaN, and more than one zero
-    return hashlib.sha256(repr(X.shape).encode() + X.tobytes()).hexdigest()
-
-
 def load(path: str | os.PathLike[str]) -> LatentFeatures:
     """The fitted estimator in a `.thali` file. Nothing in the file is executed."""
     fit = saving.load(path)
     with blamed(path):
         estimator = _named(LatentFeatures(**fit.about.params), fit.about)
+        estimator._stream = fit.stream
         estimator._adopt(fit.posterior, fit.history, fit.about.choice, fit.about.data_fingerprint)
     return estimator
 

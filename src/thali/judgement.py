@@ -2,8 +2,8 @@
 
 from typing import Any, NamedTuple
 
-from thali.diagnostics import Agreement, Diagnosis, agree, diagnose, verdict
-from thali.protocols import Optimiser
+from thali.diagnostics import Agreement, Diagnosis, agree, diagnose, diagnose_filters, filter_verdict, verdict
+from thali.optimiser_protocols import Optimiser
 from thali.restarts import Restarts
 
 
@@ -20,7 +20,9 @@ def judge(inference: Any, posterior: Any, history: dict[str, Any]) -> Judgement:
     if isinstance(inference, Optimiser):
         restarts = Restarts.of(history)
         return Judgement({}, restarts.agreement(), restarts.converged, restarts.verdict())
-    diagnostics = diagnose(posterior.draws)
+    filters = posterior.filters
+    diagnostics = diagnose(posterior.draws) if filters is None else diagnose_filters(posterior.draws)
     agreement = agree(posterior.consensus.chain_features, posterior.draws["free_energy"])
     converged = all(d.good for d in diagnostics.values()) and not agreement.differing
-    return Judgement(diagnostics, agreement, converged, verdict(diagnostics, agreement))
+    words = verdict(diagnostics, agreement) if filters is None else filter_verdict(filters, diagnostics, agreement)
+    return Judgement(diagnostics, agreement, converged, words)

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import expit
 
 from thali.consensus import Consensus, evenly, find_consensus
+from thali.diagnostics import Filters
 from thali.matching import cosine, similarity
 from thali.model import Model
 from thali.ragged import Ragged
@@ -59,6 +60,7 @@ class Draws:
     ) -> None:
         self.model, self.draws, self.hyper, self.packed_z, self.codebooks = model, draws, hyper, Z, codebooks
         self.n_chains, self.n_draws = draws["n_features"].shape
+        self.filters: Filters | None = None  # of particle filters only
 
     @classmethod
     def from_chains(cls, model: Model, chains: Sequence[Sequence[Draw]]) -> "Draws":

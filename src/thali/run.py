@@ -183,3 +183,49 @@ def _result(chains: Sequence[Chain], inference: Any, model: Model, length: int, 
         for name in ("log_joint", "n_features")
     }
     return Result(Draws.from_chains(model, [chain.kept[:length] for chain in chains]), history, stopped_by)
+
+
+def run_stream(
+    chains: Sequence[Chain],
+    inference: Any,
+    model: Model,
+    X: np.ndarray,
+    *,
+    n_jobs: int | None = None,
+    max_time: float | None = None,
+    watch: Callable[[], None] = lambda: None,
+) -> tuple[int, str | None]:
+    """Let every chain take in the rows of X: (how many of them, why no more).
+
+    Chains go in step, a block of rows at a time, so that they have seen the same rows when Ctrl-C, SIGTERM or
+    `max_time` end it. How rows are blocked depends on the clock, and the result does not depend on it.
+    """
+    deadline = float("inf") if max_time is None else time.monotonic() + max_time
+    stop: list[str] = []
+    row, size = 0, 4
+
+    def absorb(chain: Chain, rows: np.ndarray) -> None:
+        if chain.state is None:
+            chain.state = inference.begin(chain.rng, model, X.shape[1])
+        chain.state, infos = inference.absorb(chain.rng, chain.state, model, rows)
+        chain.infos += infos
+
+    n_jobs = resolve_n_jobs(n_jobs, len(chains))
+    with (
+        on_stop_signal(lambda: stop.append("interrupt")),
+        threadpool_limits(1, "blas"),
+        ThreadPoolExecutor(n_jobs) as pool,
+    ):
+        while row < len(X) and not stop:
+            begin = time.monotonic()
+            futures = [pool.submit(absorb, chain, X[row : row + size]) for chain in chains]
+            while wait(futures, _LOOK).not_done:
+                watch()
+            for future in futures:
+                future.result()
+            row = min(row + size, len(X))
+            now = time.monotonic()
+            size = int(np.clip(size * _LOOK / max(now - begin, 1e-6), 1, 4 * size))
+            if now > deadline and row < len(X):
+                stop.append("max_time")
+    return row, stop[0] if stop and row < len(X) else None

@@ -1,5 +1,6 @@
 """A fit to a `.thali` file and back."""
 
+import hashlib
 import os
 import platform
 from importlib.metadata import version
@@ -14,6 +15,13 @@ from thali.posterior import Draws
 from thali.ragged import Ragged
 from thali.soundness import check_about, check_draws
 from thali.spec_json import from_json, to_json
+from thali.streams import Stream
+
+
+def fingerprint(X: np.ndarray) -> str:
+    """A digest that tells one data set from another."""
+    X = np.where(np.isnan(X), np.nan, X + 0.0)  # there is more than one NaN, and more than one zero
+    return hashlib.sha256(repr(X.shape).encode() + X.tobytes()).hexdigest()
 
 
 class About(NamedTuple):
@@ -63,6 +71,7 @@ class SavedFit(NamedTuple):
     about: About
     posterior: Draws
     history: dict[str, np.ndarray]
+    stream: Stream | None = None
 
 
 def save(fit: SavedFit, path: str | os.PathLike[str]) -> None:
@@ -72,7 +81,10 @@ def save(fit: SavedFit, path: str | os.PathLike[str]) -> None:
     ragged = {"Z": fit.posterior.packed_z} | {f"codebook/{k}": v for k, v in fit.posterior.codebooks.items()}
     for name, packed in ragged.items():
         arrays |= {f"{name}.values": packed.values, f"{name}.shapes": packed.shapes}
-    files.write(path, fit.about.to_meta(), arrays)
+    meta = fit.about.to_meta()
+    if fit.stream is not None:
+        meta["stream"] = fit.stream.to_file(arrays)
+    files.write(path, meta, arrays)
 
 
 def load(path: str | os.PathLike[str]) -> SavedFit:
@@ -89,7 +101,11 @@ def load(path: str | os.PathLike[str]) -> SavedFit:
             {name: _ragged(arrays, f"codebook/{name}") for name in books},
         )
         check_draws(posterior, about.n_dims)
-        return SavedFit(about, posterior, _group(arrays, "history/"))
+        stream = None
+        if "stream" in meta:
+            stream = Stream.from_file(meta["stream"], arrays, about.choice.inference, about.model)
+            posterior.filters = stream.filters()
+        return SavedFit(about, posterior, _group(arrays, "history/"), stream)
 
 
 def _group(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

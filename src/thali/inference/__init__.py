@@ -3,6 +3,7 @@
 from thali.inference.bp_means import BPMeans
 from thali.inference.collapsed_gibbs import CollapsedGibbs
 from thali.inference.gibbs import Gibbs
+from thali.inference.particle_filter import ParticleFilter
 from thali.inference.slice_sampler import SliceSampler
 
-__all__ = ["BPMeans", "CollapsedGibbs", "Gibbs", "SliceSampler"]
+__all__ = ["BPMeans", "CollapsedGibbs", "Gibbs", "ParticleFilter", "SliceSampler"]

@@ -13,8 +13,9 @@ import numpy as np
 from thali.binary import non_empty
 from thali.inference.starts import low_rank_completion, noise_level, spectral_start
 from thali.model import Model
+from thali.optimiser_protocols import HardRows
 from thali.posterior import Draw
-from thali.protocols import HardRows, Predictive
+from thali.protocols import Predictive
 from thali.spec import Domain, Spec, at_least, not_negative, one_of, positive, setting
 
 Array = np.ndarray

@@ -75,29 +75,34 @@ class ZChain(Spec):
         observation = model.observation.resample(rng, observation, data, local)
         state = ZState(prior, observation, local)
         n_features = int(local.z.any(axis=0).sum())
-        return state, SweepInfo(self.log_joint(state, model, data), n_features, drift)
-
-    def log_joint(self, state: ZState, model: Model, data: Any) -> float:
-        """log p(X, Z, hyperparameters), with the features integrated out and missing cells at their current values."""
-        prior, observation, local = state
-        return (
-            prior.log_prob(local.z)
-            + observation.log_evidence(data, local)
-            + model.prior.log_hyper(prior)
-            + model.observation.log_hyper(observation)
-        )
+        return state, SweepInfo(log_joint(state, model, data), n_features, drift)
 
     def record(self, state: ZState, info: SweepInfo, data: Any) -> Draw:
-        """What a posterior keeps of a state."""
-        free_energy = info.log_joint
-        if can_move(state.observation):
-            log_odds = state.prior.log_odds(len(state.local.z))
-            free_energy += state.observation.bit_entropy(data, state.local, log_odds)
-        return Draw(
-            z=state.local.z,
-            log_joint=info.log_joint,
-            free_energy=free_energy,
-            prior=state.prior,
-            observation=state.observation,
-            codebook=state.observation.codebook(data, state.local),
-        )
+        return as_draw(state, info.log_joint, data)
+
+
+def log_joint(state: ZState, model: Model, data: Any) -> float:
+    """log p(X, Z, hyperparameters), with the features integrated out and missing cells at their current values."""
+    prior, observation, local = state
+    return (
+        prior.log_prob(local.z)
+        + observation.log_evidence(data, local)
+        + model.prior.log_hyper(prior)
+        + model.observation.log_hyper(observation)
+    )
+
+
+def as_draw(state: ZState, log_joint: float, data: Any) -> Draw:
+    """What a posterior keeps of a state."""
+    free_energy = log_joint
+    if can_move(state.observation):
+        log_odds = state.prior.log_odds(len(state.local.z))
+        free_energy += state.observation.bit_entropy(data, state.local, log_odds)
+    return Draw(
+        z=state.local.z,
+        log_joint=log_joint,
+        free_energy=free_energy,
+        prior=state.prior,
+        observation=state.observation,
+        codebook=state.observation.codebook(data, state.local),
+    )

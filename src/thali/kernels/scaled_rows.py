@@ -93,7 +93,7 @@ def _scaled_sweep(
             pull = scales[k] * tau * (b[k] - Gv[k] + v[k] * square)
             curve = scales[k] ** 2 * tau * square
             others = counts[k] - (1 if V[n, k] != 0.0 else 0)
-            # eq: own.weighted-bit
+            # eq: own.scaled-bit
             delta = log_odds[others] + log_slab(pull, curve, rate, precision, log_norm)
             u = rng.random()
             new = 0.0

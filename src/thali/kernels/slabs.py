@@ -70,8 +70,8 @@ def _log_erfcx(x):
     """log(exp(x^2) erfc(x)) without overflow or loss of digits."""
     if x < 3.0:
         return x * x + math.log(math.erfc(x))
-    tail = 0.0  # of the continued fraction of Mills' ratio
-    for j in range(60, 0, -1):
+    tail = 0.0  # of the continued fraction of Mills' ratio, as far as rounding lets it matter
+    for j in range(8 + int(180.0 / (x * x)), 0, -1):
         tail = 0.5 * j / (x + tail)
     return -0.5 * math.log(math.pi) - math.log(x + tail)
 

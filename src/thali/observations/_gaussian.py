@@ -99,7 +99,7 @@ class GaussianData:
         known = np.where(missing, 0.0, X) if self.any_missing else X
         self.observed = DimSums(known.sum(axis=0), np.einsum("nd,nd->d", known, known))
         self.n_observed = self.n_rows - missing.sum(axis=0)
-        self.mean = self.observed.total / self.n_observed
+        self.mean = self.observed.total / np.maximum(self.n_observed, 1)  # the first rows of a stream may lack a dim
         self.X = np.require(known, requirements=["C", "W"])  # missing cells are zero here and filled in the work space
         self._work: Array | None = None
         self._held: tuple[Any, Any, Any] | None = None

@@ -15,6 +15,7 @@ from thali.observations._gaussian import GaussianData, GaussianRows, with_room
 from thali.observations._gaussian_model import GaussianModel
 from thali.observations._hard import HardGaussian
 from thali.observations._parallel import ParallelGaussian
+from thali.observations._particles import GaussianParticles
 from thali.observations._prediction import Encoded
 from thali.rng import make_generator
 
@@ -23,7 +24,9 @@ _SCANS, _DRAWS = 120, 120
 
 
 @dataclass(frozen=True, eq=False)
-class LinearGaussian(ColumnProposals, ConditionalGaussian, ParallelGaussian, HardGaussian, GaussianModel):
+class LinearGaussian(
+    ColumnProposals, ConditionalGaussian, GaussianParticles, ParallelGaussian, HardGaussian, GaussianModel
+):
     """Binary features that add up, with Gaussian noise.
 
     noise_var: a positive number; an array with one per dim; a distribution (learned); PerDim() (learned, one per dim).
