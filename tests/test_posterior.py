@@ -7,6 +7,7 @@ from scipy.special import expit
 from thali import IBP, BetaBernoulli, LatentFeatures, LinearGaussian
 from thali.auto import Choice
 from thali.consensus import evenly, find_medoid
+from thali.matching import similarity
 from thali.model import Model
 from thali.posterior import Draw, Draws
 
@@ -88,7 +89,7 @@ def test_the_representative_has_all_that_persists(rng):
     """The most frequent K is 4, by draws that each lack one of five; only draws with all five show them."""
     five = [*BASE, column(*range(10, 20))]
     chain = [[c for i, c in enumerate(five) if i != n % 5] for n in range(10)] + [five] * 3
-    found = find_medoid(lambda i: np.stack(chain[i], axis=1), range(13))
+    found = find_medoid(lambda i: np.stack(chain[i], axis=1), range(13), similarity)
     assert found.draw >= 10
     assert (found.persistence >= 0.5).all()
     assert len(draws([chain]).consensus.columns) == 5

@@ -96,6 +96,18 @@ def test_howmany_in_words(thali, survey: Path) -> None:
     assert thali("howmany", survey, *QUICK, "--quiet").stderr == ""
 
 
+@pytest.mark.parametrize("kind", ["factor-analysis", "ica"])
+def test_models_with_weights(thali, survey: Path, kind: str) -> None:
+    result = thali("fit", survey, *QUICK, "--observation", kind, "-o", "weights.thali", "--json", "--holdout", 0.1)
+    assert result.exit_code == 3, result.stderr
+    assert all(0 < share < 1 for share in np.atleast_1d(strict(result.stdout)["noise_floor"]))
+    assert thali("transform", "weights.thali", survey).exit_code == 0
+    assert thali("impute", "weights.thali", survey).exit_code == 0
+    assert "ICA(" in thali("inspect", "weights.thali").stdout or kind != "ica"
+    answer = strict(thali("howmany", survey, *QUICK, "--observation", kind, "--noise-floor", 0.1, "--json").stdout)
+    assert answer["noise_floor"] == 0.1
+
+
 def test_howmany_exits_0_when_the_chains_agree(thali, survey: Path, monkeypatch) -> None:
     fit = LatentFeatures.fit
 

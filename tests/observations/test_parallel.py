@@ -74,7 +74,7 @@ def test_chains_share_the_threads(rng):
 def test_statistics_are_those_of_the_rows(prior, rng):
     observation = LinearGaussian(noise_var=1.0, feature_var=2.0)
     data, local = sweeps(observation, PRIORS[prior], *problem(rng), 2)
-    known = observation._rows(data, local.z, local.filled)
+    known = observation.rows(data, local.z, local.filled)
     assert np.array_equal(local.gram, known.gram)
     np.testing.assert_allclose(local.cross, known.cross, rtol=1e-9, atol=1e-9)
     assert prior == "finite" or local.z.any(axis=0).all()

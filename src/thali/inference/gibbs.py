@@ -24,7 +24,8 @@ class Gibbs(ZChain):
     """The sampler of most papers. Rows know of each other only through the features, so the number of features moves
     more slowly than with `CollapsedGibbs` where there are many rows.
 
-    start and moves as for `CollapsedGibbs`. births: features that a row alone has are "integrated" out, or
+    start and moves as for `CollapsedGibbs`; models with weights have no moves of columns, and "search" is their
+    "spectral" start, independent sources. births: features that a row alone has are "integrated" out, or
     drawn with all others and picked by "importance" among `candidates` sets, the present one and draws from the prior.
     n_threads: with many rows the weights are drawn, too, and rows on so many threads; None for one per core. All chains
     share the cores, and the draws do not depend on how many there are.

@@ -42,7 +42,7 @@ def find_start(
     matrix, has_offset = model.observation.as_matrix(data)
     n_features = getattr(model.prior, "n_features", None)
     if not can_move(model.observation):
-        return _find_codes(rng, model, data, matrix, kind, n_features)
+        return _find_codes(rng, model, data, matrix, kind, budget, tick)
     matrix = low_rank_completion(matrix)
     empty = np.zeros((len(matrix), 0), dtype=np.uint8)
     Z = empty if kind == "empty" else spectral_start(rng, matrix, has_offset=has_offset)
@@ -69,13 +69,31 @@ def find_start(
 
 
 def _find_codes(
-    rng: np.random.Generator, model: Model, data: Any, matrix: Array, kind: str, n_features: int | None
+    rng: np.random.Generator,
+    model: Model,
+    data: Any,
+    matrix: Array,
+    kind: str,
+    budget: int,
+    tick: Callable[[], None] | None,
 ) -> State:
-    """For models whose features have weights: sources from the leading directions of the data."""
-    codes = np.zeros((len(matrix), 0)) if kind == "empty" else source_start(rng, matrix)
-    codes = fit_columns(codes, n_features)
-    observation, local = model.observation.start(data, codes, low_rank_completion(matrix))
+    """For models whose features have weights: independent sources of the leading directions of the data, or no
+    features and much noise, cooled. Sweeps of such models mend a start, so there is nothing to search for."""
+    n_features = getattr(model.prior, "n_features", None)
+    nothing = fit_columns(np.zeros((len(matrix), 0)), n_features)
+    codes = nothing if kind == "empty" else fit_columns(source_start(rng, matrix), n_features)
+    completed = low_rank_completion(matrix)
+    observation, local = model.observation.start(data, codes, completed)
     prior = model.prior.resample(rng, model.prior.draw(rng), local.z)
+    if kind == "annealed":
+        _, local = model.observation.start(data, nothing, completed)
+        log_odds, new_rate = prior.log_odds(len(matrix)), prior.new_rate(len(matrix))
+        n_sweeps = min(_COOLING, budget)
+        for i in range(n_sweeps):
+            hot = observation.tempered(_HEAT ** (1 - i / n_sweeps))
+            local = hot.conditional_sweep(rng, data, local, log_odds, new_rate)
+            if tick is not None:
+                tick()
     return prior, observation, local
 
 

@@ -95,7 +95,7 @@ def log_joint(state: ZState, model: Model, data: Any) -> float:
 def as_draw(state: ZState, log_joint: float, data: Any) -> Draw:
     """What a posterior keeps of a state."""
     free_energy = log_joint
-    if can_move(state.observation):
+    if hasattr(state.observation, "bit_entropy"):
         log_odds = state.prior.log_odds(len(state.local.z))
         free_energy += state.observation.bit_entropy(data, state.local, log_odds)
     return Draw(

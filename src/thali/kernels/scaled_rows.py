@@ -10,7 +10,6 @@ import math
 import numpy as np
 
 from thali.kernels._jit import jit
-from thali.kernels.conditional_rows import add_to_forms, fill_gram, move_column
 from thali.kernels.slabs import draw_own, draw_slab, log_slab
 
 
@@ -24,18 +23,17 @@ def _scaled_sweep(
     in the columns of V; (rate, precision, log_norm) is the law of a weight (`slabs`), which column k has times
     scales[k] (capacity); missing cells of row n are missing_dim[missing_start[n]:missing_start[n+1]]. Returns
     (K, next row): next row < N means that there is no room for `most_own` more columns: enlarge the arrays, and call
-    again. Cost O(N K (D + K)).
+    again. Cost O(N K D): two passes over a row for each bit, however many cells are missing.
     """
     n_rows, n_dims = X.shape
     capacity = V.shape[1]
     ridge = noise_var / feature_var
     grows = log_odds[0] == -np.inf
-    gram = np.zeros((capacity, capacity))
+    sizes = np.zeros(capacity)  # |a_k|^2
     for k in range(K):
-        fill_gram(k, A, K, gram)
+        for d in range(n_dims):
+            sizes[k] += A[k, d] * A[k, d]
     v = np.zeros(capacity)
-    b = np.zeros(capacity)
-    Gv = np.zeros(capacity)
     order = np.zeros(capacity, np.int64)
     is_seen = np.ones(n_dims, np.bool_)
     e = np.zeros(n_dims)
@@ -60,24 +58,22 @@ def _scaled_sweep(
                     power += V[n, k] * V[n, k]
                     n_own += 1
                     K -= 1
-                    move_column(K, k, V, A, counts, gram)
-                    scales[k] = scales[K]
+                    _move_column_(K, k, V, A, counts)
+                    scales[k], sizes[k] = scales[K], sizes[K]
                 else:
                     k += 1
 
-        # --- the row's forms over its observed cells: b = A x, Gv = A A' v
+        # --- what the features leave of the row, zero where its cells are missing
+        for d in range(n_dims):
+            e[d] = X[n, d]
         for k in range(K):
             v[k] = V[n, k]
-            b_k = 0.0
-            for d in range(n_dims):
-                if is_seen[d]:
-                    b_k += A[k, d] * X[n, d]
-            b[k] = b_k
-            Gv[k] = 0.0
             order[k] = k
-        for k in range(K):
             if v[k] != 0.0:
-                add_to_forms(k, v[k], K, A, gram, cells, Gv)
+                for d in range(n_dims):
+                    e[d] -= v[k] * A[k, d]
+        for d in cells:
+            e[d] = 0.0
 
         # --- bits that other rows have too, with their weights; own features in the variance
         tau = 1.0 / (noise_var + power * feature_var)
@@ -86,11 +82,14 @@ def _scaled_sweep(
             k = order[j]
             order[j] = order[i]
             order[i] = k
-            square = gram[k, k]
+            square = sizes[k]
             for d in cells:
                 square -= A[k, d] * A[k, d]
             square = max(square, 0.0)
-            pull = scales[k] * tau * (b[k] - Gv[k] + v[k] * square)
+            along = 0.0
+            for d in range(n_dims):
+                along += A[k, d] * e[d]
+            pull = scales[k] * tau * (along + v[k] * square)
             curve = scales[k] ** 2 * tau * square
             others = counts[k] - (1 if V[n, k] != 0.0 else 0)
             # eq: own.scaled-bit
@@ -100,24 +99,21 @@ def _scaled_sweep(
             if delta > 40.0 or (delta > -40.0 and u * (1.0 + math.exp(-delta)) < 1.0):
                 new = scales[k] * draw_slab(pull, curve, rate, precision, rng)
             if new != v[k]:
-                add_to_forms(k, new - v[k], K, A, gram, cells, Gv)
+                step = new - v[k]
+                for d in range(n_dims):
+                    e[d] -= step * A[k, d]
+                for d in cells:
+                    e[d] = 0.0
                 v[k] = new
         for k in range(K):
             counts[k] += (1 if v[k] != 0.0 else 0) - (1 if V[n, k] != 0.0 else 0)
             V[n, k] = v[k]
 
         # --- own features, with their values given what the others leave
-        for d in range(n_dims):
-            e[d] = X[n, d]
-        for k in range(K):
-            if v[k] != 0.0:
-                for d in range(n_dims):
-                    e[d] -= v[k] * A[k, d]
         if grows:
             residual = 0.0
             for d in range(n_dims):
-                if is_seen[d]:
-                    residual += e[d] * e[d]
+                residual += e[d] * e[d]
             n_seen = n_dims - cells.size
             n_new = draw_own(
                 residual, n_seen, own, n_own, noise_var, feature_var, new_rate, rate, precision, ard, candidates, rng
@@ -137,12 +133,12 @@ def _scaled_sweep(
                         # eq: own.new-weighted-values
                         value += own[j, 0] * (e[d] / (ridge + power) - math.sqrt(feature_var) * shrink * total)
                     A[K + j, d] = value
+                    sizes[K + j] = value * value + (sizes[K + j] if d > 0 else 0.0)
             for j in range(n_new):
                 V[n, K] = v[K] = own[j, 0]
                 scales[K] = own[j, 1]
                 counts[K] = 1
                 K += 1
-                fill_gram(K - 1, A, K, gram)
 
         # --- missing cells given all of it
         for d in cells:
@@ -154,4 +150,15 @@ def _scaled_sweep(
     return K, n_rows
 
 
+def _move_column(source, target, V, A, counts):
+    """Column `source`, the last one, takes the place of `target`; its own is left empty."""
+    for n in range(V.shape[0]):
+        V[n, target] = V[n, source]
+        V[n, source] = 0.0
+    for d in range(A.shape[1]):
+        A[target, d] = A[source, d]
+    counts[target] = counts[source]
+
+
+_move_column_ = jit(_move_column)
 scaled_sweep = jit(_scaled_sweep)

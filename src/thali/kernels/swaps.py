@@ -51,33 +51,41 @@ def _swap_features(
     """
     n_rows, n_dims = X.shape
     K = V.shape[1]
+    products = np.zeros((len(pairs), 3))  # |a_k|^2, |a_l|^2, a_k.a_l
+    for i in range(len(pairs)):
+        _add_products_(A, pairs[i, 0], pairs[i, 1], products[i])
     e = np.zeros(n_dims)
-    is_seen = np.ones(n_dims, np.bool_)
+    seen = np.zeros(3)
     pull, curve, odds = np.zeros(2), np.zeros(2), np.zeros(2)
     for n in range(n_rows if len(pairs) > 0 else 0):
         chosen = False
-        for d in missing_dim[missing_start[n] : missing_start[n + 1]]:
-            is_seen[d] = False
+        cells = missing_dim[missing_start[n] : missing_start[n + 1]]
         for d in range(n_dims):
-            e[d] = X[n, d] if is_seen[d] else 0.0
+            e[d] = X[n, d]
         for k in range(K):
             if V[n, k] != 0.0:
                 for d in range(n_dims):
-                    if is_seen[d]:
-                        e[d] -= V[n, k] * A[k, d]
+                    e[d] -= V[n, k] * A[k, d]
+        for d in cells:
+            e[d] = 0.0
         for i in range(len(pairs)):
-            has = 0 if V[n, pairs[i, 0]] != 0.0 else 1
-            if (V[n, pairs[i, 0]] != 0.0) == (V[n, pairs[i, 1]] != 0.0):
+            first, second = pairs[i, 0], pairs[i, 1]
+            if (V[n, first] != 0.0) == (V[n, second] != 0.0):
                 continue
+            has = 0 if V[n, first] != 0.0 else 1
             old = V[n, pairs[i, has]]
+            for j in range(3):
+                seen[j] = products[i, j]
+            for d in cells:
+                seen[0] -= A[first, d] * A[first, d]
+                seen[1] -= A[second, d] * A[second, d]
+                seen[2] -= A[first, d] * A[second, d]
             for j in range(2):
                 k = pairs[i, j]
-                product, square = 0.0, 0.0
+                along = old * (seen[j] if j == has else seen[2])
                 for d in range(n_dims):
-                    if is_seen[d]:
-                        product += A[k, d] * (e[d] + old * A[pairs[i, has], d])
-                        square += A[k, d] * A[k, d]
-                pull[j], curve[j] = scales[k] * product / noise_var, scales[k] ** 2 * square / noise_var
+                    along += A[k, d] * e[d]
+                pull[j], curve[j] = scales[k] * along / noise_var, scales[k] ** 2 * max(seen[j], 0.0) / noise_var
                 others = counts[k] - (1 if j == has else 0)
                 odds[j] = log_odds[others] + log_slab(pull[j], curve[j], rate, precision, log_norm)
             u = rng.random()
@@ -89,20 +97,28 @@ def _swap_features(
             new = 1 if delta > 40.0 or (delta > -40.0 and u * (1.0 + math.exp(-delta)) < 1.0) else 0
             weight = scales[pairs[i, new]] * draw_slab(pull[new], curve[new], rate, precision, rng)
             for d in range(n_dims):
-                if is_seen[d]:
-                    e[d] += old * A[pairs[i, has], d] - weight * A[pairs[i, new], d]
+                e[d] += old * A[pairs[i, has], d] - weight * A[pairs[i, new], d]
+            for d in cells:
+                e[d] = 0.0
             V[n, pairs[i, has]] = 0.0
             V[n, pairs[i, new]] = weight
             counts[pairs[i, has]] -= 1
             counts[pairs[i, new]] += 1
-        for d in missing_dim[missing_start[n] : missing_start[n + 1]]:
-            is_seen[d] = True
-            if chosen:  # else they still go with the row's codes
+        if chosen:  # else they still go with the row's codes
+            for d in cells:
                 mean = 0.0
                 for k in range(K):
                     mean += V[n, k] * A[k, d]
                 X[n, d] = mean + math.sqrt(noise_var) * rng.standard_normal()
 
 
+def _add_products(A, k, other, products):
+    for d in range(A.shape[1]):
+        products[0] += A[k, d] * A[k, d]
+        products[1] += A[other, d] * A[other, d]
+        products[2] += A[k, d] * A[other, d]
+
+
+_add_products_ = jit(_add_products)
 like_pairs = jit(_like_pairs)
 swap_features = jit(_swap_features)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import entr, expit, gammaln
 
 from thali.binary import Array
 from thali.distributions import NormalOffset, PerDim
@@ -198,6 +198,25 @@ class WeightedGaussian(GaussianModel):
         """Features given the codes and X, in the units of the standardised data."""
         K, cross = local.v.shape[1], self.standard_cross(local)
         return draw_features(local.gram, cross, K, self.units[0], float(self.feature_var), rng)
+
+    def bit_entropy(self, data: GaussianData, local: WeightedRows, log_odds: Array) -> float:
+        """Sum of the entropies of each bit with its weight, given the rest and the features at their mean, in nats.
+
+        A score of modes only, so Laplace weights count as normal ones of the same variance, and scales as 1.
+        """
+        noise, scale = self.units
+        X, _, _ = data.standardised(self.offset, scale, local.filled)
+        P = np.linalg.inv(local.gram + noise / self.feature_var * np.eye(len(local.gram)))
+        A = P @ self.standard_cross(local)
+        G = A @ A.T
+        curve = np.diag(G) / noise + 1.0 / self.weight_var
+        pull = (X @ A.T - local.v @ (G - np.diag(np.diag(G)))) / noise
+        odds = log_odds[local.z.sum(axis=0, dtype=np.int64) - local.z]
+        own = ~np.isfinite(odds)  # features of one row stay, or cannot be had
+        delta = np.where(own, 0.0, odds) + 0.5 * pull**2 / curve - 0.5 * np.log(self.weight_var * curve)
+        p = np.where(own, local.z, expit(delta))
+        weights = p * 0.5 * np.log(2 * np.pi * np.e / curve)
+        return float(np.sum(entr(p) + entr(1.0 - p) + weights))
 
     # ---- what is kept of a draw, and new rows
 

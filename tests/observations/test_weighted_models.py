@@ -190,6 +190,58 @@ def test_a_run_is_resumed(tmp_path):
     assert np.array_equal(resumed.posterior_.draws["log_joint"], whole.posterior_.draws["log_joint"])
 
 
+@pytest.mark.parametrize("start", ["spectral", "annealed", "empty"])
+def test_every_start_leads_to_the_features(start):
+    X, *_ = make(np.random.default_rng(5), n_rows=150, n_dims=15, K=4)
+    inference = Gibbs(n_warmup=200, n_draws=100, start=start)
+    model = LatentFeatures(FactorAnalysis(), inference=inference, n_chains=2, random_state=0).fit(X)
+    assert model.n_components_ == 4
+
+
+def test_entropy_of_one_bit():
+    """A feature that several rows have: the probability of each bit and the normal law of its weight, by hand."""
+    model = FactorAnalysis(**FIXED)
+    X = np.array([[1.0, 0.5], [2.0, 1.1], [-1.0, -0.4]])
+    V = np.array([[0.0], [1.7], [-0.9]])
+    data = model.prepare(X)
+    local = model.place(data, V, X)
+    log_odds = np.array([-np.inf, -0.4, 0.8])
+    a = (V.T @ X / (V.T @ V + model.noise_var / model.feature_var))[0]
+    curve = a @ a / model.noise_var + 1.0
+    total = 0.0
+    for x, v in zip(X, V[:, 0], strict=True):
+        m = 2 - (v != 0)
+        odds = log_odds[m] + 0.5 * (a @ x / model.noise_var) ** 2 / curve - 0.5 * np.log(curve)
+        p = 1 / (1 + np.exp(-odds))
+        total += -p * np.log(p) - (1 - p) * np.log1p(-p) + p * 0.5 * np.log(2 * np.pi * np.e / curve)
+    assert model.bit_entropy(data, local, log_odds) == pytest.approx(total, rel=1e-9)
+
+
+RNG = np.random.default_rng(0)
+ODD = {
+    "one row": RNG.standard_normal((1, 3)),
+    "one dim": RNG.standard_normal((20, 1)),
+    "constant": np.ones((10, 3)),
+    "a constant dim": np.c_[np.ones(12), RNG.standard_normal((12, 2))],
+    "huge": 1e120 * RNG.standard_normal((12, 3)),
+    "tiny": 1e-120 * RNG.standard_normal((12, 3)),
+    "far from zero": 1e6 + RNG.standard_normal((30, 4)),
+    "wide": RNG.standard_normal((5, 40)),
+    "an outlier": np.r_[RNG.standard_normal((20, 3)), [[1e5, 0, 0]]],
+    "counts": RNG.integers(0, 3, (30, 5)).astype(float),
+    "few cells": np.where(np.arange(120).reshape(30, 4) % 3, np.nan, RNG.standard_normal((30, 4))),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("model", [FactorAnalysis(), ICA(), FactorAnalysis(ard=2.0)], ids=["normal", "laplace", "ARD"])
+def test_odd_data(model, name):
+    X = ODD[name]
+    fit = LatentFeatures(model, inference=Gibbs(n_warmup=5, n_draws=5), n_chains=1, random_state=0).fit(X)
+    for values in (fit.score_samples(X[:3]), fit.impute(X), fit.transform(X[:3]), fit.sample(2)):
+        assert np.isfinite(values).all()
+
+
 def test_the_floor_is_that_of_factor_analysis(rng):
     X, *_ = make(rng, n_rows=300, n_dims=8, noise=0.4)
     adapted = FactorAnalysis().adapt(X)
