@@ -34,7 +34,13 @@ def test_sweep_keeps_the_exact_posterior(prior, missing, rng):
 
 
 @pytest.mark.parametrize(
-    "name", ["drop singletons first", "append-order scan", "missing D/2", "no factorial in new columns"]
+    "name",
+    [
+        "drop singletons first",
+        "append-order scan",
+        pytest.param("missing D/2", marks=pytest.mark.slow),  # a mutant takes half a minute to compile
+        pytest.param("no factorial in new columns", marks=pytest.mark.slow),
+    ],
 )
 def test_wrong_sweeps_do_not(name, rng):
     model = Model(PRIORS["one parameter"], LinearGaussian(noise_var=0.25, feature_var=1.0))
@@ -43,7 +49,13 @@ def test_wrong_sweeps_do_not(name, rng):
     assert worst(scores) > z_limit(len(scores)), scores
 
 
-@pytest.mark.parametrize("name", ["imputation without feature variance", "missing cells used as data"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "imputation without feature variance",
+        pytest.param("missing cells used as data", marks=pytest.mark.slow),
+    ],
+)
 def test_wrong_imputations_do_not(name, rng):
     """One more sweep shows a wrong imputation through the bits that it leads to, so two sweeps are made."""
     model = Model(PRIORS["one parameter"], LinearGaussian(noise_var=0.25, feature_var=1.0))

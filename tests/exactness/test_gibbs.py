@@ -44,7 +44,7 @@ def test_sweep_keeps_the_joint_distribution(prior, n_replicates, missing, rng):
     ("name", "n_replicates"),
     [
         ("own columns not in the variance", 200_000),
-        ("new features independent", 200_000),
+        pytest.param("new features independent", 200_000, marks=pytest.mark.slow),
         pytest.param("uncollapsed scan in column order", 4_000_000, marks=pytest.mark.slow),
     ],
 )

@@ -134,7 +134,7 @@ WRONG = [
     wrong("no K! in the target", "0-1", "1-2", quick=True),
     wrong("no proposal density", "1-1", "2-2"),
     wrong("no launch for the way back", "1-2"),
-    wrong("partner by likeness", "2-2", "1-2", quick=True),
+    wrong("partner by likeness", "2-2", "1-2"),
     wrong("recoding without its backward part", "Recoding(table=(0, 1, 1, 0))"),
 ]
 

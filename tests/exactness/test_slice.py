@@ -16,7 +16,7 @@ FLAT = LinearGaussian(noise_var=1.0, feature_var=1.0)
     ("prior", "missing"),
     [
         ("one parameter", False),
-        ("three parameters", True),
+        pytest.param("three parameters", True, marks=pytest.mark.slow),
         pytest.param("one parameter", True, marks=pytest.mark.slow),
         pytest.param("three parameters", False, marks=pytest.mark.slow),
     ],
