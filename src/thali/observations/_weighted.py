@@ -4,6 +4,7 @@ The scale of a feature and of its weights cannot be told apart; the weights' var
 cannot either: of each feature, the value that is largest in size is shown as positive.
 """
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -26,6 +27,7 @@ from thali.observations._gaussian import GaussianData
 from thali.observations._gaussian_model import GaussianModel
 from thali.observations._prediction import Encoded
 from thali.rng import make_generator
+from thali.slice_sampling import slice_sample
 from thali.spec import hyper, positive, setting
 
 _FEW_FACTORS, _FEW_ROWS = 3, 100  # up to which a factor analysis says little about the noise
@@ -180,7 +182,26 @@ class WeightedGaussian(GaussianModel):
             X, data.missing_start, data.missing_dim, V, A, counts, scales, like_pairs(A[:K]), log_odds,
             noise, *self.law, rng,
         )  # fmt: skip
-        return self.rows(data, V[:, :K], data.take_filled(self.offset, scale, local.filled))
+        codes = V[:, :K] * self._stretch(rng, V[:, :K] / scales[:K], A[:K])
+        return self.rows(data, codes, data.take_filled(self.offset, scale, local.filled))
+
+    def _stretch(self, rng: np.random.Generator, weights: Array, A: Array) -> Array:
+        """Factors c_k by which weights grow and features shrink: (c w, a / c) fits as well, and by single draws the
+        two would change sizes slowly (Liu & Sabatti 2000; A is in standardised units)."""
+        rate, precision, _ = self.law
+        n_on, n_dims = np.sum(weights != 0, axis=0), A.shape[1]
+        first, second = rate * np.abs(weights).sum(axis=0), 0.5 * precision * np.sum(weights**2, axis=0)
+        third = 0.5 * np.sum(A**2, axis=1) / self.feature_var
+        factors = np.ones(len(A))
+        for k in range(len(A)):
+
+            def log_density(t: float, k: int = k) -> float:
+                c = math.exp(t)
+                # eq: own.stretch
+                return (n_on[k] - n_dims) * t - c * first[k] - c * c * second[k] - third[k] / (c * c)
+
+            factors[k] = math.exp(slice_sample(log_density, 0.0, rng))
+        return factors
 
     def weighted_sweep(
         self, rng: np.random.Generator, data: GaussianData, local: WeightedRows, used: Array, unused: Array
