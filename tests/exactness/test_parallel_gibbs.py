@@ -1,5 +1,7 @@
 """Rows in two halves on several threads: the sweep keeps the exact posterior and the joint distribution."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from mutants import mutant
@@ -28,7 +30,7 @@ def parallel(prior):
 
     def sweep(rng, observation, data, local):
         n_rows = len(local.z)
-        weights = lambda counts: prior.draw_weights(rng, counts, n_rows)  # noqa: E731
+        weights = partial(prior.draw_weights, rng, n_rows=n_rows)
         return observation.parallel_sweep(rng, data, local, weights, prior.new_rate(n_rows), n_threads=1)
 
     return replicates(sweep)

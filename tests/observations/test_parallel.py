@@ -1,6 +1,7 @@
 """Sweeps on several threads: the same bits for any number of them; offset, scale and missing cells; when they serve."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ def sweeps(observation, prior, X, whole, Z, n_threads, n=3):
     data = observation.prepare(X)
     local = observation.place(data, Z, whole)
     for _ in range(n):
-        draw_weights = lambda counts: prior.draw_weights(rng, counts, len(Z))  # noqa: E731
+        draw_weights = partial(prior.draw_weights, rng, n_rows=len(Z))
         local = observation.parallel_sweep(rng, data, local, draw_weights, prior.new_rate(len(Z)), n_threads)
     return data, local
 

@@ -68,11 +68,6 @@ class ColumnProposals:
         X, _, _ = data.standardised(self.offset, self.units[1], local.filled)
         return X, *with_room(local.z, local.gram, self.standard_cross(local), local.z.shape[1] + extra)
 
-    def tempered(self, factor: float) -> Self:
-        """The same model with `factor` times the noise variance and features of the same size."""
-        feature = self.feature_var / factor if self.per_dim else self.feature_var
-        return self.replace(noise_var=self.noise_var * factor, feature_var=float(feature))
-
     def likeness(self, local: GaussianRows) -> Array:
         """|cosine| of the features' posterior means, (n_features, n_features)."""
         mean = np.linalg.solve(self._precision(local), self.standard_cross(local))

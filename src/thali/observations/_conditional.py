@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from thali.kernels.conditional_rows import conditional_sweep, draw_features
+from thali.kernels.conditional_rows import conditional_sweep
 from thali.kernels.importance_rows import importance_sweep
 from thali.kernels.weighted_rows import weighted_sweep
 from thali.observations._gaussian import GaussianData, GaussianRows
@@ -13,13 +13,13 @@ Array = np.ndarray
 
 
 class ConditionalGaussian:
-    """ConditionalRows of a model with `units`, `standard_cross`, `offset`, `feature_var`, `room_for` and `rows`."""
+    """ConditionalRows of a model with `units`, `drawn_features`, `offset`, `feature_var`, `room_for` and `rows`."""
 
     if TYPE_CHECKING:
         units: Any
         offset: Any
         feature_var: Any
-        standard_cross: Any
+        drawn_features: Any
         room_for: Any
         rows: Any
 
@@ -30,7 +30,7 @@ class ConditionalGaussian:
         X, _, _ = data.standardised(self.offset, scale, local.filled)
         K = local.z.shape[1]
         feature_var = float(self.feature_var)
-        A = self._drawn_features(rng, local)
+        A = self.drawn_features(rng, local)
         Z, A, counts = _with_room(local.z, A, K + (0 if new_rate == 0 else 8 + K // 4))
         row, pending = 0, -1
         while row < data.n_rows:
@@ -55,7 +55,7 @@ class ConditionalGaussian:
         noise, scale = self.units
         X, _, _ = data.standardised(self.offset, scale, local.filled)
         K = local.z.shape[1]
-        Z, A, counts = _with_room(local.z, self._drawn_features(rng, local), K + (0 if new_rate == 0 else 8 + K // 4))
+        Z, A, counts = _with_room(local.z, self.drawn_features(rng, local), K + (0 if new_rate == 0 else 8 + K // 4))
         K, Z, _, _ = importance_sweep(
             X, data.missing_start, data.missing_dim, Z, K, A, counts,
             log_odds, new_rate, noise, float(self.feature_var), n_candidates, rng,
@@ -70,18 +70,13 @@ class ConditionalGaussian:
     ) -> GaussianRows:
         noise, scale = self.units
         X, _, _ = data.standardised(self.offset, scale, local.filled)
-        A = self._drawn_features(rng, local)
+        A = self.drawn_features(rng, local)
         fresh = np.sqrt(self.feature_var) * rng.standard_normal((len(unused), data.n_dims))
         Z = np.hstack([local.z, np.zeros((data.n_rows, len(unused)), np.uint8)])
         weights = np.concatenate([used, unused])
         weighted_sweep(X, data.missing_start, data.missing_dim, Z, np.vstack([A, fresh]), weights, noise, rng)
         filled = data.take_filled(self.offset, scale, local.filled)
         return self.rows(data, Z[:, Z.any(axis=0)], filled)
-
-    def _drawn_features(self, rng: np.random.Generator, local: GaussianRows) -> Array:
-        """Features given Z and X, in the units of the standardised data."""
-        K, cross = local.z.shape[1], self.standard_cross(local)
-        return draw_features(local.gram, cross, K, self.units[0], float(self.feature_var), rng)
 
 
 def _with_room(Z: Array, A: Array, room: int) -> tuple[Array, Array, Array]:

@@ -17,6 +17,7 @@ import numpy as np
 from thali.binary import Array, check_binary
 from thali.distributions import InverseGamma, LogNormal, NormalOffset, PerDim
 from thali.errors import InvalidDataError, InvalidParameterError
+from thali.kernels.conditional_rows import draw_features
 from thali.observations._domains import (
     feature_domain,
     floor_domain,
@@ -308,6 +309,16 @@ class GaussianModel(GaussianPrediction, Spec):
         if scale is not None:
             square = square / scale**2
         return spectrum(local.gram, self.standard_cross(local), float(square.sum()), data.n_rows, data.n_dims)
+
+    def drawn_features(self, rng: np.random.Generator, local: Any) -> Array:
+        """Features given the codes and X, in the units of the standardised data."""
+        K, cross = local.z.shape[1], self.standard_cross(local)
+        return draw_features(local.gram, cross, K, self.units[0], float(self.feature_var), rng)
+
+    def tempered(self, factor: float) -> Self:
+        """The same model with `factor` times the noise variance and features of the same size."""
+        feature = self.feature_var / factor if self.per_dim else self.feature_var
+        return self.replace(noise_var=self.noise_var * factor, feature_var=float(feature))
 
     def log_evidence(self, data: GaussianData, local: Any) -> float:
         noise, scale = self.units

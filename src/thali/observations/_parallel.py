@@ -39,14 +39,14 @@ def column_roles(outside: Array, inside: Array) -> Roles:
 
 
 class ParallelGaussian:
-    """ParallelRows of a model with `units`, `offset`, `feature_var`, `room_for` and `_drawn_features`."""
+    """ParallelRows of a model with `units`, `offset`, `feature_var`, `room_for` and `drawn_features`."""
 
     if TYPE_CHECKING:
         units: Any
         offset: Any
         feature_var: Any
         room_for: Any
-        _drawn_features: Any
+        drawn_features: Any
 
     def parallel_sweep(
         self,
@@ -57,7 +57,7 @@ class ParallelGaussian:
         new_rate: float,
         n_threads: int | None = None,
     ) -> GaussianRows:
-        Z, A, filled = local.z.copy(), self._drawn_features(rng, local), np.empty_like(local.filled)
+        Z, A, filled = local.z.copy(), self.drawn_features(rng, local), np.empty_like(local.filled)
         key = rng.integers(2**64, dtype=np.uint64)
         if new_rate == 0:  # finitely many columns, used or not
             counts, none = np.diag(local.gram), np.zeros(0, np.int64)

@@ -15,7 +15,6 @@ from scipy.special import entr, expit, gammaln
 from thali.binary import Array
 from thali.distributions import NormalOffset, PerDim
 from thali.errors import InvalidDataError
-from thali.kernels.conditional_rows import draw_features
 from thali.kernels.scaled_rows import scaled_sweep
 from thali.kernels.scaled_slices import scaled_slice_sweep
 from thali.kernels.swaps import like_pairs, swap_features
@@ -96,8 +95,8 @@ class WeightedGaussian(GaussianModel):
         return codes.astype(float)
 
     def draw_codes(self, rng: np.random.Generator, Z: Array) -> Array:
-        shape = np.shape(Z)
-        return Z * self.draw_weights(rng, shape) * self.draw_scales(rng, np.zeros((*shape[:-2], 0, shape[-1])))
+        weights = Z * self.draw_weights(rng, np.shape(Z))
+        return weights * self.draw_scales(rng, weights[..., :0, :])[..., None, :]
 
     # ---- automatic relevance: each feature has its own variance. That of its weights, in fact, since only the product
     # counts; it is drawn when it is needed and forgotten, so that it is not part of a chain's state.
@@ -113,12 +112,11 @@ class WeightedGaussian(GaussianModel):
     def draw_scales(self, rng: np.random.Generator, codes: Array) -> Array:
         """Scales of the weights of each feature given its codes (..., n_rows, n_features): 1 without ARD."""
         if self.ard is None:
-            return np.ones((*codes.shape[:-2], 1, codes.shape[-1])) if codes.ndim > 2 else np.ones(codes.shape[-1])
+            return np.ones(codes.shape[:-2] + codes.shape[-1:])
         shape, rate = self._scale_law(codes)
         # eq: own.ard
         values = rate / rng.standard_gamma(shape)
-        values = np.sqrt(values) if self.law.rate == 0 else values
-        return values[..., None, :] if codes.ndim > 2 else values
+        return np.sqrt(values) if self.law.rate == 0 else values
 
     def codes(self, Z: Array, codebook: dict[str, Array]) -> Array:
         codes = np.zeros(Z.shape)
@@ -150,11 +148,6 @@ class WeightedGaussian(GaussianModel):
         """log p(X, W | Z), features integrated out and missing cells at their current values."""
         return super().log_evidence(data, local) + self.log_codes(local.v)
 
-    def tempered(self, factor: float) -> Self:
-        """The same model with `factor` times the noise variance and features of the same size."""
-        feature = self.feature_var / factor if self.per_dim else self.feature_var
-        return self.updated(noise_var=self.noise_var * factor, feature_var=float(feature))
-
     # ---- ConditionalRows
 
     def conditional_sweep(
@@ -165,7 +158,7 @@ class WeightedGaussian(GaussianModel):
         K = local.v.shape[1]
         most_own = 0 if np.isfinite(log_odds[0]) else int(16 + 8 * new_rate)
         room = K + most_own + (K // 4 + 8 if most_own else 0)
-        A = self._drawn_features(rng, local)
+        A = self.drawn_features(rng, local)
         V, A, counts, scales = _with_room(local.v, A, self.draw_scales(rng, local.v), room)
         ard = self.ard or 0.0
         rate = max(new_rate, 1e-300)  # a tiny mass may round to none
@@ -209,16 +202,11 @@ class WeightedGaussian(GaussianModel):
         noise, scale = self.units
         X, _, _ = data.standardised(self.offset, scale, local.filled)
         fresh = np.sqrt(self.feature_var) * rng.standard_normal((len(unused), data.n_dims))
-        A = np.vstack([self._drawn_features(rng, local), fresh])
+        A = np.vstack([self.drawn_features(rng, local), fresh])
         V = np.hstack([local.v, np.zeros((data.n_rows, len(unused)))])
         chances, scales = np.concatenate([used, unused]), self.draw_scales(rng, V)
         scaled_slice_sweep(X, data.missing_start, data.missing_dim, V, A, chances, scales, noise, *self.law, rng)
         return self.rows(data, V[:, V.any(axis=0)], data.take_filled(self.offset, scale, local.filled))
-
-    def _drawn_features(self, rng: np.random.Generator, local: WeightedRows) -> Array:
-        """Features given the codes and X, in the units of the standardised data."""
-        K, cross = local.v.shape[1], self.standard_cross(local)
-        return draw_features(local.gram, cross, K, self.units[0], float(self.feature_var), rng)
 
     def bit_entropy(self, data: GaussianData, local: WeightedRows, log_odds: Array) -> float:
         """Sum of the entropies of each bit with its weight, given the rest and the features at their mean, in nats.
