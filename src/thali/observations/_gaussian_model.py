@@ -7,6 +7,7 @@ In the second form feature_var is in units of each dim's noise, so that after di
 serves all dims and noise_var_d has an exact conditional with the features and the offset integrated out.
 """
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
@@ -259,8 +260,7 @@ class GaussianModel(GaussianPrediction, Spec):
             changes["noise_var"] = noise if self.per_dim else float(noise.mean())
         if is_distribution(self.feature_var):
             unit = changes.get("noise_var", self.noise_var) if self.per_dim else 1.0
-            size = float(np.mean(weights**2 / unit)) if n_features else self.feature_var.centre
-            changes["feature_var"] = max(size, 1e-3 * self.feature_var.centre)
+            changes["feature_var"] = _probable_variance(self.feature_var, weights**2 / unit)
         return self.replace(**changes), self.rows(data, codes, filled)
 
     def place(self, data: GaussianData, codes: Array, X: Array) -> Any:
@@ -342,3 +342,16 @@ class GaussianModel(GaussianPrediction, Spec):
             "gram_inv": 0.5 * (gram_inv + gram_inv.T),
             "counts": local.z[:, used].sum(axis=0, dtype=np.int64),
         }
+
+
+def _probable_variance(law: Any, squares: Array) -> float:
+    """Variance of numbers with these squares: the most probable of 33 between the prior's centre and their mean.
+
+    A start outside the prior's bulk would not do: from a point of all but no density, one slice reaches any size.
+    """
+    if squares.size == 0:
+        return float(law.centre)
+    mean = max(float(squares.mean()), 1e-3 * law.centre)
+    grid = np.geomspace(law.centre, mean, 33)
+    density = [law.log_prob(v) - 0.5 * squares.size * (math.log(v) + mean / v) for v in grid]
+    return float(grid[int(np.argmax(density))])
