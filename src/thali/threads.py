@@ -20,7 +20,7 @@ def _pool(process: int) -> ThreadPoolExecutor:
 
 
 def in_spans(work: Callable[[slice], Any], length: int, block: int, least: int, n_threads: int | None) -> list[Any]:
-    """work(slice) for slices that make up range(length), in order, each on a thread of its own.
+    """work(slice) for slices that make up range(length), in order, each on a thread of its own, the last on this one.
 
     Slices begin at multiples of `block` and have about `least` entries or more. n_threads: how many of them at most,
     None for one per core.
@@ -29,6 +29,6 @@ def in_spans(work: Callable[[slice], Any], length: int, block: int, least: int, 
     n_spans = max(min(length // least, n_cores() if n_threads is None else n_threads), 1)
     edges = [min(block * (n_blocks * i // n_spans), length) for i in range(n_spans + 1)]
     spans = [slice(start, stop) for start, stop in itertools.pairwise(edges)]
-    if n_spans == 1:
-        return [work(spans[0])]
-    return list(_pool(os.getpid()).map(work, spans))
+    others = [_pool(os.getpid()).submit(work, span) for span in spans[:-1]]
+    last = work(spans[-1])
+    return [*(other.result() for other in others), last]

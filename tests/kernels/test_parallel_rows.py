@@ -119,3 +119,25 @@ def test_owners_are_counted(rng):
     kernel.count_owners(Z, half, mine)
     twin.count_owners(Z, half, theirs)
     assert np.array_equal(mine, theirs)
+
+
+def sums_of_chunks(work, problem, chunk, n_parts):
+    n_chunks, K = -(-len(problem.X) // chunk), problem.Z.shape[1]
+    grams, crosses = np.full((n_chunks, K, K), np.nan), np.full((n_chunks, K, problem.X.shape[1]), np.nan)
+    filled = np.arange(len(problem.dims)) * 1.0
+    for first, last in itertools.pairwise(n_chunks * i // n_parts for i in range(n_parts + 1)):
+        work(
+            problem.X, problem.starts, problem.dims, filled, problem.Z, chunk, first, grams[first:last],
+            crosses[first:last],
+        )  # fmt: skip
+    return grams, crosses
+
+
+def test_sums_of_chunks_equal_their_twin_and_have_the_same_bits_in_parts():
+    problem = Problem(5, "random", 700, 6, 4, 0.2)
+    mine = sums_of_chunks(kernel.chunk_sums, problem, 300, 1)
+    assert same(mine, sums_of_chunks(twin.chunk_sums, problem, 300, 2))
+    for part, whole in zip(sums_of_chunks(kernel.chunk_sums, problem, 300, 3), mine, strict=True):
+        assert np.array_equal(part, whole)
+    wrong = mutant(kernel.chunk_sums, "range((first + i) * chunk, end, BLOCK)", "range(i * chunk, end, BLOCK)")
+    assert not same(sums_of_chunks(wrong, problem, 300, 3), mine)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from thali import IBP, InvalidParameterError, LinearGaussian, NormalOffset, PerDim
+from thali import IBP, InvalidParameterError, InverseGamma, LinearGaussian, NormalOffset, PerDim
 from thali.inference.starts import low_rank_completion
 from thali.testing import check_observation
 
@@ -125,3 +125,15 @@ def test_one_centre_serves_all_dims(rng):
     prior = IBP(mass=1.0)
     local, _ = current.sweep(rng, data, local, prior.log_odds(20), prior.new_rate(20))
     assert spec.resample(rng, current, data, local).offset.shape == (3,)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-6, 1e6])
+def test_a_start_is_probable_under_the_prior(size, rng):
+    """From a point without density, one slice step goes anywhere: feature_var was 7e21 after it."""
+    law = InverseGamma(4.0, 4.0)
+    observation = LinearGaussian(noise_var=0.3, feature_var=law, offset=None)
+    X = size * rng.standard_normal((6, 2))
+    started, local = observation.start(observation.prepare(X), np.eye(6, 3, dtype=np.uint8), X)
+    learned = observation.resample(rng, started, observation.prepare(X), local)
+    assert law.log_prob(started.feature_var) > (-60 if size <= 1 else -200)
+    assert learned.feature_var < 1e3 * max(1.0, size**2)

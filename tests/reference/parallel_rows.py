@@ -58,3 +58,12 @@ def update_rows(
             d = missing_dim[c]
             filled[c] = offset[d] + scale[d] * (mean[d] + np.sqrt(noise_var) * normal(stream))
     return born
+
+
+def chunk_sums(X, missing_start, missing_dim, filled, Z, chunk, first, grams, crosses):
+    full = X.copy()
+    full[np.repeat(np.arange(len(X)), np.diff(missing_start)), missing_dim] = filled
+    for i in range(len(grams)):
+        rows = slice((first + i) * chunk, (first + i + 1) * chunk)
+        z = Z[rows].astype(float)
+        grams[i], crosses[i] = z.T @ z, z.T @ full[rows]

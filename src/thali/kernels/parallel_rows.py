@@ -182,6 +182,35 @@ def _update_rows(
     return born[:n_born]
 
 
+def _chunk_sums(X, missing_start, missing_dim, filled, Z, chunk, first, grams, crosses):
+    """grams[i] = z'z and crosses[i] = z'X of chunk first + i of `chunk` rows each, missing cells filled.
+
+    Sums over all chunks, in their order, have the same bits whichever thread made which. Cost O(K (K + D)) per row.
+    """
+    n_rows, K = Z.shape
+    bits = np.zeros((BLOCK, K))
+    gram = np.zeros((K, K))
+    cross = np.zeros((K, X.shape[1]))
+    for i in range(grams.shape[0]):
+        end = min((first + i + 1) * chunk, n_rows)
+        grams[i] = 0.0
+        crosses[i] = 0.0
+        for start in range((first + i) * chunk, end, BLOCK):
+            stop = min(start + BLOCK, end)
+            for n in range(start, stop):
+                for k in range(K):
+                    bits[n - start, k] = Z[n, k]
+                for c in range(missing_start[n], missing_start[n + 1]):
+                    for k in range(K):
+                        crosses[i, k, missing_dim[c]] += bits[n - start, k] * filled[c]
+            some = bits[: stop - start]
+            np.dot(some.T, some, gram)
+            np.dot(some.T, X[start:stop], cross)
+            grams[i] += gram
+            crosses[i] += cross
+
+
 flips = inlined(_flips)
 count_owners = jit(_count_owners)
 update_rows = jit(_update_rows)
+chunk_sums = jit(_chunk_sums)

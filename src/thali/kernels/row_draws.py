@@ -188,6 +188,9 @@ def _draw_new(q, s, n_dims, ridge, precision, rate, terms, u):
     # no likelihood exceeds the one at v = peak, so exp(gain) expm1(rate) bounds sum_(j > 0) p(j) / p(0) from above
     gain = max(peak / (1.0 + q) - 1.0, 0.0)
     gain *= 0.25 * n_dims * gain
+    # in turn exp(gain) <= 1 / (1 - gain) and expm1(rate) <= rate (1 + rate), which spares both in most rows
+    if gain < 0.9 and rate < 1.0 and u * (1.0 - gain + rate * (1.0 + rate)) < 1.0 - gain:
+        return 0
     if gain < 30.0 and u * (1.0 + math.expm1(rate) * math.exp(gain)) < 1.0:
         return 0
     log_rate = math.log(rate)

@@ -6,13 +6,12 @@ free; columns whose owners, two or more, all lie in this half stay as they are; 
 anew. What a column is cannot change meanwhile, so that every row of the half is drawn from its conditional.
 """
 
-import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from thali.kernels.parallel_rows import BLOCK, count_owners, update_rows
+from thali.kernels.parallel_rows import BLOCK, chunk_sums, count_owners, update_rows
 from thali.observations._gaussian import GaussianData, GaussianRows
 from thali.threads import in_spans
 
@@ -64,7 +63,7 @@ class ParallelGaussian:
             roles, rows = Roles(np.arange(len(counts)), none, none), np.arange(data.n_rows)
             self._update(rng, key, data, filled, Z, A, rows, roles, draw_weights(counts), new_rate, n_threads)
             return _statistics(data, Z, filled, n_threads)
-        first = rng.random(data.n_rows) < 0.5
+        first = np.frombuffer(rng.bytes(data.n_rows), np.uint8) < 128
         for half in (first, ~first):
             owners = np.zeros((2, Z.shape[1]), np.int64)
             count_owners(Z, half, owners)
@@ -119,21 +118,14 @@ class ParallelGaussian:
 
 def _statistics(data: GaussianData, Z: Array, filled: Array, n_threads: int | None) -> GaussianRows:
     """Row variables with z'z and z'X, summed over chunks of rows."""
+    n_chunks, K = -(-data.n_rows // _CHUNK), Z.shape[1]
+    grams, crosses = np.empty((n_chunks, K, K)), np.empty((n_chunks, K, data.n_dims))
 
-    def work(chunks: slice) -> list[tuple[Array, Array]]:
-        return [_chunk_sums(data, Z, filled, _CHUNK * i) for i in range(chunks.start, chunks.stop)]
+    def work(chunks: slice) -> None:
+        chunk_sums(
+            data.X, data.missing_start, data.missing_dim, filled, Z, _CHUNK, chunks.start, grams[chunks],
+            crosses[chunks],
+        )  # fmt: skip
 
-    parts = in_spans(work, -(-data.n_rows // _CHUNK), 1, 1, n_threads)
-    grams, crosses = zip(*itertools.chain.from_iterable(parts), strict=True)
+    in_spans(work, n_chunks, 1, 1, n_threads)
     return GaussianRows(Z, np.sum(grams, axis=0), np.sum(crosses, axis=0), filled)
-
-
-def _chunk_sums(data: GaussianData, Z: Array, filled: Array, start: int) -> tuple[Array, Array]:
-    """(z'z, z'X) of the rows from `start` to the end of the chunk."""
-    stop = min(start + _CHUNK, data.n_rows)
-    z, X = Z[start:stop].astype(float), data.X[start:stop]
-    if data.any_missing:
-        cells = slice(*data.missing_start[[start, stop]])
-        X = X.copy()
-        X[data.missing[0][cells] - start, data.missing[1][cells]] = filled[cells]
-    return z.T @ z, z.T @ X
