@@ -45,4 +45,4 @@ def test_work_that_splits_itself_further_comes_to_an_end():
     for _ in range(20):
         parts = in_spans(outer, 16, 1, 1, 16)
         assert len(parts) == 16
-        assert all([start for spans in part for start, _ in spans][0] == 0 for part in parts)
+        assert all(part[0][0] == (0, 1) or part[0][0] == (0, 8) for part in parts)
