@@ -41,7 +41,8 @@ class Weights(NamedTuple):
         return self.rounds, self.a, self.b, self.u, self.v
 
     def with_atoms(self, atoms: Iterable[Array]) -> "Weights":
-        return Weights(*atoms, self.mass, self.concentration)
+        rounds, a, b, u, v = atoms
+        return self._replace(rounds=rounds, a=a, b=b, u=u, v=v)
 
 
 def prior_atoms(n_atoms: int, n_rounds: int, mass: ScalarFactor, concentration: ScalarFactor) -> Weights:
