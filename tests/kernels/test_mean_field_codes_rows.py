@@ -204,11 +204,9 @@ def golden_normal(joint_pass):
     local = [np.zeros((6, 2)) for _ in range(4)]
     v, square = first.T.copy(), np.zeros((6, 2))
     for n in range(6):
-        g = M.T @ X[:, n] - P @ v[n]
+        g = t * (M.T @ X[:, n] - P @ v[n])
         law = 0.0, 1.0, 0.5 * math.log(2 * math.pi)
-        joint_pass(
-            g, P, 1 / t, np.full(2, math.log(0.4 / 0.6)), *law, 1.0, *[part[n] for part in local], v[n], square[n]
-        )
+        joint_pass(g, t * P, np.full(2, math.log(0.4 / 0.6)), *law, 1.0, *[part[n] for part in local], v[n], square[n])
     A = v.T @ v + np.diag((square - v**2).sum(axis=0))
     return M[0], local[1][:, 0], local[0][:, 1], np.sum(X**2) - 2 * np.sum(X * (M @ v.T)) + np.sum(P * A)
 
@@ -238,7 +236,7 @@ class Row:
     def __init__(self, seed, K, law):
         rng = np.random.default_rng(seed)
         A = rng.standard_normal((K, 3))
-        self.gram = A @ A.T + np.diag(0.3 * rng.random(K))
+        self.forms = A @ A.T + np.diag(0.3 * rng.random(K))
         self.product = A @ (2 * rng.standard_normal(3))
         self.odds, self.law = rng.standard_normal(K), LAWS[law]
         self.z, self.mean = rng.random(K), rng.standard_normal(K)
@@ -248,9 +246,9 @@ class Row:
         z, mean, pull, curve = (part.copy() for part in (self.z, self.mean, self.pull, self.curve))
         v, square = np.zeros_like(z), np.zeros_like(z)
         totals = [module.joint_moments(*self.law, z, pull, curve, v, square)] if moments else []
-        g = self.product - self.gram @ v
+        g = self.product - self.forms @ v
         for _ in range(n_passes):
-            arguments = g, self.gram, 0.7, self.odds, *self.law, sharpness, z, mean, pull, curve, v, square
+            arguments = g, self.forms, self.odds, *self.law, sharpness, z, mean, pull, curve, v, square
             totals.append(module.joint_pass(*arguments))
         return np.concatenate([z, mean, pull, curve, v, square, g, totals])
 
@@ -259,16 +257,16 @@ class Row:
         z = (z > 0.5).astype(float) if sharpness > 1 else z
         v, square = np.zeros_like(z), np.zeros_like(z)
         totals = [module.independent_moments(*self.law, z, mean, spread, v, square)]
-        g = self.product - self.gram @ v
+        g = self.product - self.forms @ v
         for _ in range(n_passes):
-            arguments = g, self.gram, 0.7, self.odds, *self.law, sharpness, z, mean, spread, v, square
+            arguments = g, self.forms, self.odds, *self.law, sharpness, z, mean, spread, v, square
             totals.append(module.independent_pass(*arguments))
         return np.concatenate([z, mean, spread, v, z * square, g, totals])
 
     def bound(self, total, z, v, square):
         """The row's part of the bound, up to a constant."""
         second = np.outer(v, v) - np.diag(v**2) + np.diag(square)
-        return total + z @ self.odds + (self.product @ v - 0.5 * np.sum(self.gram * second)) / 0.7
+        return total + z @ self.odds + self.product @ v - 0.5 * np.sum(self.forms * second)
 
 
 @few
@@ -277,6 +275,60 @@ def test_passes_equal_their_twins(seed, K, law, sharpness, n_passes):
     row = Row(seed, K, law)
     for run in (row.joint, row.independent)[: 1 if law == "both" else 2]:  # of an independent factor: one or the other
         np.testing.assert_allclose(run(kernel, sharpness, n_passes), run(twin, sharpness, n_passes), 1e-6, 1e-8)
+
+
+class Part:
+    """Arguments of `joint_rows` and `independent_rows`: some rows with missing cells, and an offset or none."""
+
+    def __init__(self, seed, n_rows, K, law, missing, offset):
+        rng = np.random.default_rng(seed)
+        A = rng.standard_normal((K + offset, 4))
+        self.of_dims = np.einsum("kd,ld->dkl", A, A) + 0.2 * np.eye(K + offset)
+        self.forms = self.of_dims.sum(axis=0)
+        holes = rng.random((n_rows, 4)) < missing
+        holes[:, 0] = False
+        X = np.where(holes, 0.0, 2 * rng.standard_normal((n_rows, 4)))
+        self.starts = np.concatenate([[0], np.cumsum(holes.sum(axis=1))]).astype(np.int64)
+        self.dims = np.nonzero(holes)[1].astype(np.int64)
+        self.products, self.odds, self.law = X @ A[:K].T, rng.standard_normal(K), LAWS[law]
+        self.local = [rng.random((n_rows, K)), *rng.standard_normal((2, n_rows, K)), 1 + rng.random((n_rows, K))]
+
+    def run(self, rows, sharpness=1.0, n_passes=1):
+        z, mean, pull, curve = (part.copy() for part in self.local)
+        v, square = np.zeros_like(z), np.zeros_like(z)
+        z = (z > 0.5).astype(float) if sharpness > 1 else z
+        factors = (z, mean, pull, curve) if "joint" in rows.__name__ else (z, mean, curve)
+        total = rows(
+            self.products, self.starts, self.dims, self.forms, self.of_dims, self.odds, *self.law, sharpness,
+            n_passes, *factors, v, square,
+        )  # fmt: skip
+        return np.concatenate([*(part.ravel() for part in factors), v.ravel(), (z * square).ravel(), [total]])
+
+
+@few
+@given(
+    seeds, st.integers(1, 5), st.integers(0, 3), st.sampled_from(["normal", "laplace"]), st.sampled_from([0.0, 0.4]),
+    st.sampled_from([0, 1]), st.sampled_from([1.0, math.inf]), st.integers(0, 2),
+)  # fmt: skip
+def test_rows_equal_their_twins(seed, n_rows, K, law, missing, offset, sharpness, n_passes):
+    part = Part(seed, n_rows, K, law, missing, offset)
+    for name in ("joint_rows", "independent_rows"):
+        mine = part.run(getattr(kernel, name), sharpness, n_passes)
+        np.testing.assert_allclose(mine, part.run(getattr(twin, name), sharpness, n_passes), 1e-6, 1e-8)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("own -= of_dims[d]", "own -= 0.0"), ("total - forms[k, K] if", "total if"), ("total -= forms", "total += forms")],
+)
+def test_a_mistake_in_the_forms_of_a_row_is_seen(old, new):
+    wrong = vars(kernel) | {"begin_row": mutant(kernel.begin_row, old, new)}
+    function = plain(kernel.joint_rows)
+    patched = type(function)(function.__code__, wrong, function.__name__)
+    part = Part(0, 6, 3, "normal", 0.4, 1)
+    right = part.run(twin.joint_rows)
+    np.testing.assert_allclose(part.run(function), right, 1e-6, 1e-8)
+    assert not np.allclose(part.run(patched), right, 1e-6, 1e-8)
 
 
 def lowest_step(row, kind, sharpness, joint_pass=None):
@@ -330,12 +382,12 @@ def test_joint_bounds_are_higher(law):
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("g[k] + gram[k, k] * v[k]", "g[k]"),
-        ("g[j] -= step * gram[k, j]", "g[j] += step * gram[k, j]"),
+        ("g[k] + c * v[k]", "g[k]"),
+        ("g[j] -= step * forms[k, j]", "g[j] += step * forms[k, j]"),
         ("square[k] = p * first, p * second", "square[k] = p * first, p * first**2"),
         ("log_odds[k] + log_integral", "log_odds[k] + log_integral + log_norm"),
         ("- p * (b * first", "- (b * first"),
-        ("gram[k, k] / noise\n", "gram[k, k]\n"),
+        ("max(forms[k, k], 0.0)", "forms[k, 0]"),
     ],
 )
 def test_a_mistake_in_the_joint_pass_is_seen(old, new):
