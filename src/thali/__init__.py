@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from thali.errors import IncompatibleModelError, InvalidDataError, InvalidFileError, InvalidParameterError
     from thali.estimator import LatentFeatures, load, resume
     from thali.inference import BPMeans, CollapsedGibbs, Gibbs, MeanField, ParticleFilter, SliceSampler
-    from thali.observations import ICA, FactorAnalysis, LinearGaussian
+    from thali.observations import ICA, FactorAnalysis, LinearGaussian, PoissonGamma
     from thali.priors import (
         IBP,
         BetaBernoulli,
@@ -37,6 +37,7 @@ _HOME = {
     "truncation_bounds": "truncation", "suggest_truncation": "truncation",
     "left_ordered": "binary", "class_size": "binary",
     "LinearGaussian": "observations", "FactorAnalysis": "observations", "ICA": "observations",
+    "PoissonGamma": "observations",
     "CollapsedGibbs": "inference", "Gibbs": "inference", "SliceSampler": "inference",
     "BPMeans": "inference", "MeanField": "inference", "ParticleFilter": "inference",
     "Gamma": "distributions", "InverseGamma": "distributions", "Beta": "distributions",
@@ -52,7 +53,7 @@ __all__ = [
     "IBP", "BetaBernoulli", "StickBreakingIBP", "BetaProcess", "DistanceDependentIBP", "HierarchicalBetaProcess",
     "ConstantDecay", "WindowDecay", "ExponentialDecay", "LogisticDecay", "Times", "Coordinates",
     "truncation_bounds", "suggest_truncation", "left_ordered", "class_size",
-    "LinearGaussian", "FactorAnalysis", "ICA",
+    "LinearGaussian", "FactorAnalysis", "ICA", "PoissonGamma",
     "CollapsedGibbs", "Gibbs", "SliceSampler", "MeanField", "BPMeans", "ParticleFilter",
     "Gamma", "InverseGamma", "Beta", "LogNormal", "PerDim", "NormalOffset",
     "InvalidParameterError", "InvalidDataError", "IncompatibleModelError", "InvalidFileError",
