@@ -436,3 +436,17 @@ def test_golden_normal_sees_a_mistake():
 def test_twin_of_slab_factor():
     for law in LAWS.values():
         assert slabs.slab_factor(0.7, 1.3, *law) == pytest.approx(slabs_twin.slab_factor(0.7, 1.3, *law), rel=1e-7)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_weights_and_draws_equal_their_twins(law, rng):
+    bits = rng.random((6, 3)) < 0.6
+    pull, curve = 3 * rng.standard_normal(bits.shape), rng.exponential(size=bits.shape)
+    results = []
+    for module in (kernel, twin):
+        mean, square, codes = np.zeros((3, *bits.shape))
+        module.weights_on(pull, curve, *LAWS[law][:2], mean, square)
+        module.draw_joint(bits, pull, curve, *LAWS[law][:2], codes, np.random.default_rng(3))
+        results.append(np.stack([mean, square, codes]))
+    np.testing.assert_allclose(*results, 1e-6, 1e-9)
+    assert np.array_equal(results[0][2] != 0, bits)

@@ -10,7 +10,7 @@ from reference.code_factors import (
     square_of,
     weight_divergence,
 )
-from reference.slabs import log_slab
+from reference.slabs import draw_slab, log_slab, slab_moments
 
 
 def _pulls(g, forms, v):
@@ -114,3 +114,13 @@ def independent_rows(
             term = independent_pass(g, mine, log_odds, *law, sharpness, *row)
         total += term
     return total
+
+
+def weights_on(pull, curve, rate, precision, mean, square):
+    for at in np.ndindex(pull.shape):
+        mean[at], square[at] = slab_moments(pull[at], curve[at], rate, precision)
+
+
+def draw_joint(bits, pull, curve, rate, precision, codes, rng):
+    for at in np.ndindex(bits.shape):
+        codes[at] = draw_slab(pull[at], curve[at], rate, precision, rng) if bits[at] else 0.0

@@ -22,7 +22,7 @@ from thali.kernels.code_factors import (
     square_of,
     weight_divergence,
 )
-from thali.kernels.slabs import slab_factor
+from thali.kernels.slabs import draw_slab, slab_factor
 
 
 def _joint_pass(
@@ -171,7 +171,23 @@ def _independent_rows(
     return total
 
 
+def _weights_on(pull, curve, rate, precision, mean, square):
+    """mean = E[w | z=1] and square = E[w^2 | z=1] of joint factors, all (N, K)."""
+    for n in range(pull.shape[0]):
+        for k in range(pull.shape[1]):
+            _, mean[n, k], square[n, k] = slab_factor(pull[n, k], curve[n, k], rate, precision, 0.0)
+
+
+def _draw_joint(bits, pull, curve, rate, precision, codes, rng):
+    """codes (N, K) = weights drawn from their joint factors, where the bits are on."""
+    for n in range(bits.shape[0]):
+        for k in range(bits.shape[1]):
+            codes[n, k] = draw_slab(pull[n, k], curve[n, k], rate, precision, rng) if bits[n, k] else 0.0
+
+
 begin_row = jit(_begin_row)
+weights_on = jit(_weights_on)
+draw_joint = jit(_draw_joint)
 joint_pass = jit(_joint_pass)
 joint_moments = jit(_joint_moments)
 joint_rows = jit(_joint_rows)
