@@ -42,18 +42,18 @@ class CountSums(NamedTuple):
 
 
 class FeatureFactors(NamedTuple):
-    """q(A), each A_kd ~ Gamma(shape, rate)."""
+    """q(A), each A_kd ~ Gamma(a_shape, a_rate)."""
 
     family: Family
     observation: Any  # concrete
     leak: float
-    shape: Array  # (n_features, n_dims)
-    rate: Array  # (n_features, 1), or one per dim
+    a_shape: Array  # (n_features, n_dims)
+    a_rate: Array  # (n_features, 1), or one per dim
     log_mean: Array  # E log A
 
     @property
     def mean(self) -> Array:
-        return self.shape / self.rate
+        return self.a_shape / self.a_rate
 
 
 class PoissonMeanField:
@@ -161,7 +161,7 @@ class PoissonMeanField:
     # ---- features
 
     def update_features(self, q: FeatureFactors, statistics: CountSums, *, learn: bool = True) -> FeatureFactors:
-        model, n_dims = q.observation, q.shape.shape[1]
+        model, n_dims = q.observation, q.a_shape.shape[1]
         # eq: PCB11.counts-features
         shape = model.feature_shape + statistics.allocated
         rate = model.features_rate(n_dims) + statistics.exposure
@@ -174,12 +174,12 @@ class PoissonMeanField:
 
     def features_bound(self, q: FeatureFactors, statistics: CountSums) -> float:
         model = q.observation
-        a, b = model.feature_shape, model.features_rate(q.shape.shape[1])
+        a, b = model.feature_shape, model.features_rate(q.a_shape.shape[1])
         # eq: PCB11.counts-bound
         likelihood = np.sum(statistics.allocated * q.log_mean) - np.sum(statistics.exposure * q.mean)
         divergence = (
-            (q.shape - a) * digamma(q.shape) - gammaln(q.shape) + gammaln(a)
-            + a * np.log(q.rate / b) + q.shape * (b / q.rate - 1.0)
+            (q.a_shape - a) * digamma(q.a_shape) - gammaln(q.a_shape) + gammaln(a)
+            + a * np.log(q.a_rate / b) + q.a_shape * (b / q.a_rate - 1.0)
         )  # fmt: skip
         c, r = model.weight_shape, model.weight_rate
         weights = statistics.n_weights * c * math.log(r) - r * statistics.weight
@@ -195,7 +195,7 @@ class PoissonMeanField:
         """Of statistics, the counts that a feature made go with it: sum them anew from the rows for the bound."""
         if isinstance(part, RowFactors):
             return RowFactors(*(np.ascontiguousarray(field[:, columns]) for field in part))
-        names = ("counts", "allocated", "exposure") if isinstance(part, CountSums) else ("shape", "rate", "log_mean")
+        names = ("counts", "allocated", "exposure") if isinstance(part, CountSums) else ("a_shape", "a_rate", "log_mean")
         return part._replace(**{name: getattr(part, name)[columns] for name in names})
 
     def add_column(self, local: RowFactors, presence: Array) -> RowFactors:
@@ -209,10 +209,10 @@ class PoissonMeanField:
         return RowFactors(*(np.column_stack(pair) for pair in zip(local, new, strict=True)))
 
     def add_feature(self, q: FeatureFactors) -> FeatureFactors:
-        n_features, n_dims = q.shape.shape
+        n_features, n_dims = q.a_shape.shape
         model = q.observation
-        shape = np.vstack([q.shape, np.full((1, n_dims), float(model.feature_shape))])
-        rate = np.vstack([q.rate, np.full((1, q.rate.shape[1]), model.features_rate(n_dims))])
+        shape = np.vstack([q.a_shape, np.full((1, n_dims), float(model.feature_shape))])
+        rate = np.vstack([q.a_rate, np.full((1, q.a_rate.shape[1]), model.features_rate(n_dims))])
         return _features(q.family, model, q.leak, shape, rate)
 
     def unexplained(self, data: CountData, q: FeatureFactors, local: RowFactors) -> Any:
@@ -239,7 +239,7 @@ class PoissonMeanField:
         return local.z_prob * local.w_shape / local.w_on + off
 
     def variational_codebook(self, q: FeatureFactors) -> dict[str, Array]:
-        return {"features": q.mean, "feature_shape": q.shape, "feature_rate": np.broadcast_to(q.rate, q.shape).copy()}
+        return {"features": q.mean, "feature_shape": q.a_shape, "feature_rate": np.broadcast_to(q.a_rate, q.a_shape.shape).copy()}
 
 
 def _features(family: Family, model: Any, leak: float, shape: Array, rate: Array) -> FeatureFactors:
