@@ -9,7 +9,6 @@ import math
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy import sparse
 from scipy.special import digamma, entr, gammaln
 
 from thali.binary import Array
@@ -18,7 +17,8 @@ from thali.kernels.poisson_rows import allocate, hard_rows, independent_rows, jo
 from thali.observations._counts import CountData
 from thali.variational_protocols import Family
 
-_SURE = 1e-3  # bits near codes of 0 and 1 are so far from them, to begin with
+_SURE = 1e-3  # how far from 0 and 1 bits are to begin with
+_LEAST = 0.05  # codes of a start below which a bit is off: one between would lose all its counts to those that are on
 
 
 class RowFactors(NamedTuple):
@@ -42,18 +42,18 @@ class CountSums(NamedTuple):
 
 
 class FeatureFactors(NamedTuple):
-    """q(A), each A_kd ~ Gamma(shape, rate)."""
+    """q(A), each A_kd ~ Gamma(a_shape, a_rate)."""
 
     family: Family
     observation: Any  # concrete
     leak: float
-    shape: Array  # (n_features, n_dims)
-    rate: Array  # (n_features, 1), or one per dim
+    a_shape: Array  # (n_features, n_dims)
+    a_rate: Array  # (n_features, 1), or one per dim
     log_mean: Array  # E log A
 
     @property
     def mean(self) -> Array:
-        return self.shape / self.rate
+        return self.a_shape / self.a_rate
 
 
 class PoissonMeanField:
@@ -90,9 +90,9 @@ class PoissonMeanField:
 
     def init_rows(self, data: CountData, codes: Array) -> RowFactors:
         """Weights where codes are weights; where they are bits, such that the row's size is that of its counts."""
-        codes = np.asarray(codes, dtype=float)
+        codes = np.maximum(np.asarray(codes, dtype=float), 0.0)
         sizes = np.asarray(data.sparse().sum(axis=1)).ravel()
-        z_prob = np.clip(codes, _SURE, 1 - _SURE) if codes.max(initial=0.0) <= 1 else np.where(codes > 0, 1 - _SURE, _SURE)
+        z_prob = _definite(codes)
         total = codes.sum(axis=1)
         scale = np.divide(sizes, total, out=np.zeros(len(codes)), where=total > 0)
         w = np.maximum(codes * scale[:, None], 0.01 * (1.0 + sizes)[:, None] / max(codes.shape[1], 1))
@@ -122,6 +122,9 @@ class PoissonMeanField:
             else:
                 update = joint_rows if q.family.codes == "joint" else independent_rows
                 update(*arguments, float(q.leak), n_passes, *local)
+            if q.leak > model.leak:  # hot: no evidence for the bits, who will be wanted where counts are
+                made = local.w_shape - model.weight_shape
+                local = local._replace(z_prob=np.clip(made / (made + _LEAST), _SURE, 1 - _SURE))
         return local, self._sums(data, q, local, loadings.astype(np.float64), peak)
 
     def _sums(self, data: CountData, q: FeatureFactors, local: RowFactors, loadings: Array, peak: Array) -> CountSums:
@@ -161,7 +164,7 @@ class PoissonMeanField:
     # ---- features
 
     def update_features(self, q: FeatureFactors, statistics: CountSums, *, learn: bool = True) -> FeatureFactors:
-        model, n_dims = q.observation, q.shape.shape[1]
+        model, n_dims = q.observation, q.a_shape.shape[1]
         # eq: PCB11.counts-features
         shape = model.feature_shape + statistics.allocated
         rate = model.features_rate(n_dims) + statistics.exposure
@@ -174,20 +177,21 @@ class PoissonMeanField:
 
     def features_bound(self, q: FeatureFactors, statistics: CountSums) -> float:
         model = q.observation
-        a, b = model.feature_shape, model.features_rate(q.shape.shape[1])
+        a, b = model.feature_shape, model.features_rate(q.a_shape.shape[1])
         # eq: PCB11.counts-bound
         likelihood = np.sum(statistics.allocated * q.log_mean) - np.sum(statistics.exposure * q.mean)
         divergence = (
-            (q.shape - a) * digamma(q.shape) - gammaln(q.shape) + gammaln(a)
-            + a * np.log(q.rate / b) + q.shape * (b / q.rate - 1.0)
+            (q.a_shape - a) * digamma(q.a_shape) - gammaln(q.a_shape) + gammaln(a)
+            + a * np.log(q.a_rate / b) + q.a_shape * (b / q.a_rate - 1.0)
         )  # fmt: skip
         c, r = model.weight_shape, model.weight_rate
         weights = statistics.n_weights * c * math.log(r) - r * statistics.weight
         return float(likelihood - divergence.sum() + weights + statistics.rest + self.log_hyper(model))
 
     def annealed(self, q: FeatureFactors, temperature: float) -> FeatureFactors:
-        """With a larger leak: a count that a feature made is evidence of -log leak for its bit. Hard bits have none."""
-        return q._replace(leak=q.leak ** (1.0 / temperature))
+        """Above temperature 1 there are no bits, hard or soft: with a leak between, weights would take their place, for
+        w / leak that is off does what w does that is on."""
+        return q if temperature == 1.0 else q._replace(leak=1.0, family=q.family._replace(bits="soft"))
 
     # ---- fewer and more features
 
@@ -195,36 +199,32 @@ class PoissonMeanField:
         """Of statistics, the counts that a feature made go with it: sum them anew from the rows for the bound."""
         if isinstance(part, RowFactors):
             return RowFactors(*(np.ascontiguousarray(field[:, columns]) for field in part))
-        names = ("counts", "allocated", "exposure") if isinstance(part, CountSums) else ("shape", "rate", "log_mean")
+        names = (
+            ("counts", "allocated", "exposure") if isinstance(part, CountSums) else ("a_shape", "a_rate", "log_mean")
+        )
         return part._replace(**{name: getattr(part, name)[columns] for name in names})
 
-    def add_column(self, local: RowFactors, presence: Array) -> RowFactors:
-        presence = np.clip(np.asarray(presence, dtype=float), _SURE, 1 - _SURE)
+    def add_column(self, local: RowFactors, codes: Array) -> RowFactors:
+        codes = np.clip(np.asarray(codes, dtype=float), 0.0, 5.0)
         mean = local.w_shape / local.w_on
         usual = (local.z_prob * mean).sum(axis=1) / np.maximum(local.z_prob.sum(axis=1), 1e-9)
-        usual = np.maximum(usual, self.weight_shape)
+        usual = np.maximum(usual * codes, self.weight_shape)
         shape = self.weight_shape + usual
         rate = shape / usual
-        new = (presence, shape, rate, rate)
+        new = (_definite(codes), shape, rate, rate)
         return RowFactors(*(np.column_stack(pair) for pair in zip(local, new, strict=True)))
 
     def add_feature(self, q: FeatureFactors) -> FeatureFactors:
-        n_features, n_dims = q.shape.shape
+        n_features, n_dims = q.a_shape.shape
         model = q.observation
-        shape = np.vstack([q.shape, np.full((1, n_dims), float(model.feature_shape))])
-        rate = np.vstack([q.rate, np.full((1, q.rate.shape[1]), model.features_rate(n_dims))])
+        shape = np.vstack([q.a_shape, np.full((1, n_dims), float(model.feature_shape))])
+        rate = np.vstack([q.a_rate, np.full((1, q.a_rate.shape[1]), model.features_rate(n_dims))])
         return _features(q.family, model, q.leak, shape, rate)
 
-    def unexplained(self, data: CountData, q: FeatureFactors, local: RowFactors) -> Any:
-        """Counts above the expected rate, a CSR array with entries at non-zero counts only."""
-        codes, mean = self.expected_codes(local), q.mean
-        left = data.sparse()
-        rows = np.repeat(np.arange(len(data)), np.diff(data.start))
-        rates = np.empty(len(data.counts))
-        for i in range(0, len(rates), 100_000):  # so many counts at a time: the products of all would not fit
-            some = slice(i, i + 100_000)
-            rates[some] = np.einsum("ik,ki->i", codes[rows[some]], mean[:, data.dims[some]])
-        left.data = np.maximum(data.counts - rates, 0.0)
+    def unexplained(self, data: CountData, q: FeatureFactors, local: RowFactors) -> Array:
+        """Dense: ask for a part of the rows."""
+        left = data.sparse().toarray() - self.expected_codes(local) @ q.mean
+        left[np.repeat(np.arange(len(data)), np.diff(data.missing_start)), data.missing_dim] = 0.0
         return left
 
     # ---- what is known of rows
@@ -239,7 +239,16 @@ class PoissonMeanField:
         return local.z_prob * local.w_shape / local.w_on + off
 
     def variational_codebook(self, q: FeatureFactors) -> dict[str, Array]:
-        return {"features": q.mean, "feature_shape": q.shape, "feature_rate": np.broadcast_to(q.rate, q.shape).copy()}
+        return {
+            "features": q.mean,
+            "feature_shape": q.a_shape,
+            "feature_rate": np.broadcast_to(q.a_rate, q.a_shape.shape).copy(),
+        }
+
+
+def _definite(codes: Array) -> Array:
+    """Bits that are on, but for a little doubt, where codes are more than next to nothing."""
+    return np.where(codes > _LEAST * min(codes.max(initial=0.0), 1.0), 1 - _SURE, _SURE)
 
 
 def _features(family: Family, model: Any, leak: float, shape: Array, rate: Array) -> FeatureFactors:
