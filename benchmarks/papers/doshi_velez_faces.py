@@ -245,7 +245,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def compile_methods() -> None:
     """On tiny data, so that no time includes it."""
-    tiny = hide_a_third(np.random.default_rng(0).standard_normal((24, 6)))
+    rng = np.random.default_rng(0)
+    tiny = hide_a_third(rng.integers(0, 2, (40, 2)) @ (3 * rng.standard_normal((2, 8))) + rng.standard_normal((40, 8)))
     for method in [*methods(3, published=True).values(), infinite_gibbs]:
         for observation in (LinearGaussian(noise_var=0.5, feature_var=1.0), LinearGaussian()):
             method(observation, tiny, 0)

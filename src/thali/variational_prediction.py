@@ -61,7 +61,7 @@ def _enumerated(
     chance = chances[row, column].reshape(len(X), 1, n)
     # eq: DV09.heldout-mixture
     log_weight = np.where(values == 1, np.log(chance), np.log1p(-chance)).sum(axis=2)
-    codes = bits.reshape(-1, bits.shape[2])
+    codes = bits.reshape(len(X) * 2**n, bits.shape[2])
     repeated = np.repeat(X, 2**n, axis=0)
     cells = posterior.concrete_model.observation.log_cells(repeated, codes, posterior.shared_codebook)
     cells = np.where(mask[:, None], cells.reshape(len(X), 2**n, -1), 0.0)
