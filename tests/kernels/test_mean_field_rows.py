@@ -91,8 +91,8 @@ def test_many_features_and_certain_bits():
         ("update_bits", "odds[k] - 0.5 * forms[k, k]", "odds[k]"),
         ("update_bits", "base[k] -= forms[k, j]", "base[k] += forms[k, j]"),
         ("update_bits", "between[k, k] = 0.0", "between[k, k] = forms[k, k]"),
-        ("update_bits", "own -= of_dims[d]", "own += of_dims[d]"),
-        ("row_alone", "own[k, k] * (probs[k] - 0.5)", "own[k, k] * probs[k]"),
+        ("own_forms", "own[j] -= of_dims[d, j]", "own[j] += of_dims[d, j]"),
+        ("row_alone", "own[k, k] * (probs[k] - c[2])", "own[k, k] * probs[k]"),
         ("row_alone", "fitted[j] += step * own[k, j]", "fitted[j] += 0.0"),
         ("side_by_side", "linear[r] += max(logit, zero) - logit * probs_k[r]", "linear[r] += -logit * probs_k[r]"),
         ("side_by_side", "t[r] -= g0 * p0[r]", "t[r] += g0 * p0[r]"),
@@ -102,7 +102,7 @@ def test_many_features_and_certain_bits():
 def test_a_mistake_is_seen(function, old, new, monkeypatch):
     problems = [Problem(seed, 9, 5, 3, missing, True) for seed in range(3) for missing in (0.0, 0.25)]
     right = [problem.run(twin.update_bits) for problem in problems]
-    for name in ("exp_minus", "side_by_side", "row_alone"):
+    for name in ("exp_minus", "side_by_side", "own_forms", "row_alone"):
         monkeypatch.setattr(kernel, name, plain(getattr(kernel, name)))
     update = plain(kernel.update_bits)
     with np.errstate(over="ignore"):
@@ -141,8 +141,8 @@ def test_one_pass_and_one_row_equal_their_twins(rng):
     for hard in (False, True):
         mine, theirs = np.append(rng.random(5), 1.0), np.zeros(6)
         theirs[:] = mine
-        assert kernel.row_alone(b, mine, own, odds, hard, 2) == pytest.approx(
-            twin.row_alone(b, theirs, own, odds, hard, 2)
+        assert kernel.row_alone(b, mine, own, odds, hard, 2, kernel.CONSTANTS, np.zeros(5)) == pytest.approx(
+            twin.row_alone(b, theirs, own, odds, hard, 2, None, None)
         )
         np.testing.assert_allclose(mine, theirs, atol=1e-12)
         probs = np.zeros((8, 7))
@@ -157,6 +157,16 @@ def test_one_pass_and_one_row_equal_their_twins(rng):
         ]
         assert entropies[0] == pytest.approx(entropies[1], rel=1e-12)
         np.testing.assert_allclose(*copies, atol=1e-12)
+
+
+def test_forms_of_a_row(rng):
+    of_dims = rng.standard_normal((7, 9))
+    for cells in (np.array([3]), np.array([0, 1, 2, 4, 6])):
+        mine, theirs, is_seen = np.zeros(9), np.zeros(9), np.ones(7, bool)
+        kernel.own_forms(of_dims.sum(axis=0), of_dims, cells, is_seen, mine)
+        twin.own_forms(of_dims.sum(axis=0), of_dims, cells, is_seen, theirs)
+        np.testing.assert_allclose(mine, theirs, atol=1e-12)
+        assert is_seen.all()
 
 
 def test_sums_over_rows_that_lack_a_dim(rng):

@@ -18,7 +18,11 @@ def side_by_side(b, probs, between, base, hard, c, t, product, linear):
     return float(np.sum(entr(probs) + entr(1 - probs)))
 
 
-def row_alone(b, probs, own, odds, hard, n_passes):
+def own_forms(forms, of_dims, cells, is_seen, own):
+    own[:] = forms - of_dims[cells].sum(axis=0)
+
+
+def row_alone(b, probs, own, odds, hard, n_passes, c, fitted):
     K = len(b)
     for _ in range(n_passes):
         for k in range(K):
@@ -38,7 +42,7 @@ def update_bits(
         for n in range(rows.start, rows.stop):
             own = forms - sum(of_dims[d] for d in missing_dim[missing_start[n] : missing_start[n + 1]])
             probs = np.append(old[n].astype(float), np.ones(n_columns - K))
-            row_alone(features.astype(float) @ X[n], probs, own, odds, hard, n_passes)
+            row_alone(features.astype(float) @ X[n], probs, own, odds, hard, n_passes, None, None)
             new[n] = probs[:K]
         p = new[rows].astype(float)
         counts[i], grams[i], crosses[i] = p.sum(axis=0), p.T @ p, p.T @ X[rows].astype(float)

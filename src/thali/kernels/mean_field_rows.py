@@ -81,26 +81,60 @@ def _side_by_side(b, probs, between, base, hard, c, t, product, linear):
     return entropy
 
 
-def _row_alone(b, probs, own, odds, hard, n_passes):
-    """Passes over the bits of one row, whose forms are `own`; probs may have a last entry 1. Returns the entropy."""
-    K = b.size
-    fitted = np.dot(own, probs)
+def _own_forms(forms, of_dims, cells, is_seen, own):
+    """The forms of a row that lacks these cells, from those of all dims, or from those it has if they are fewer.
+
+    Matrices are flat; is_seen is work space, all True.
+    """
+    n_dims = is_seen.size
+    if 2 * cells.size <= n_dims:
+        own[:] = forms
+        for d in cells:
+            for j in range(own.size):
+                own[j] -= of_dims[d, j]
+        return
+    for d in cells:
+        is_seen[d] = False
+    own[:] = 0.0
+    for d in range(n_dims):
+        if is_seen[d]:
+            for j in range(own.size):
+                own[j] += of_dims[d, j]
+    for d in cells:
+        is_seen[d] = True
+
+
+def _row_alone(b, probs, own, odds, hard, n_passes, c, fitted):
+    """Passes over the bits of one row, whose forms are `own`; probs may have a last entry 1. Returns the entropy.
+
+    b and probs are those of the row; fitted is work space. Cost O(K^2) per pass.
+    """
+    far, one = c[13], c[14]
+    zero = one - one
+    for k in range(b.size):
+        total = zero
+        for j in range(probs.size):
+            total += own[k, j] * probs[j]
+        fitted[k] = total
     entropy = 0.0
     for _ in range(n_passes):
         entropy = 0.0
-        for k in range(K):
+        for k in range(b.size):
             # eq: DV09.bit-update
-            logit = odds[k] + b[k] - fitted[k] + own[k, k] * (probs[k] - 0.5)
+            logit = odds[k] + b[k] - fitted[k] + own[k, k] * (probs[k] - c[2])
             if hard:
-                new = 1.0 if logit > 0.0 else 0.0
+                new = one if logit > zero else zero
             else:
-                logit = min(max(logit, -FARTHEST), FARTHEST)
-                new = 1.0 / (1.0 + math.exp(-logit))
-                entropy += math.log1p(math.exp(-abs(logit))) + max(logit, 0.0) - logit * new
+                logit = min(max(logit, -far), far)
+                small = exp_minus(abs(logit), c)
+                likelier = one / (one + small)
+                new = likelier if logit >= zero else small * likelier
+                entropy += math.log(one + small) + max(logit, zero) - logit * new
             step = new - probs[k]
             probs[k] = new
-            for j in range(fitted.size):
-                fitted[j] += step * own[k, j]
+            if step != zero:
+                for j in range(b.size):
+                    fitted[j] += step * own[k, j]
     return entropy
 
 
@@ -132,8 +166,10 @@ def _update_bits(
     probs = np.zeros((room, BLOCK), X.dtype)
     b = np.zeros((K, BLOCK), X.dtype)
     t, product, linear = np.zeros(BLOCK, X.dtype), np.zeros(BLOCK, X.dtype), np.zeros(BLOCK, X.dtype)
-    own = np.zeros((n_columns, n_columns), X.dtype)
-    row = np.ones(n_columns, X.dtype)
+    flat_forms, flat_dims = forms.reshape(-1), of_dims.reshape(of_dims.shape[0], forms.size)
+    flat = np.zeros(n_columns * n_columns, X.dtype)
+    own = flat.reshape(n_columns, n_columns)
+    row, b_row, fitted = np.ones(n_columns, X.dtype), np.zeros(K, X.dtype), np.zeros(K, X.dtype)
     is_seen = np.ones(n_dims, np.bool_)
     for i in range(entropies.size):
         counts[i] = 0.0
@@ -166,21 +202,11 @@ def _update_bits(
                 else:
                     for r in range(n_rows):
                         cells = missing_dim[missing_start[start + r] : missing_start[start + r + 1]]
-                        if 2 * cells.size <= n_dims:
-                            own[:] = forms
-                            for d in cells:
-                                own -= of_dims[d]
-                        else:
-                            is_seen[:] = True
-                            for d in cells:
-                                is_seen[d] = False
-                            own[:] = 0.0
-                            for d in range(n_dims):
-                                if is_seen[d]:
-                                    own += of_dims[d]
+                        own_forms(flat_forms, flat_dims, cells, is_seen, flat)
                         for k in range(K):
                             row[k] = probs[k, r]
-                        entropies[i] += row_alone(b[:, r], row, own, odds, hard, n_passes)
+                            b_row[k] = b[k, r]
+                        entropies[i] += row_alone(b_row, row, own, odds, hard, n_passes, c, fitted)
                         for k in range(K):
                             probs[k, r] = row[k]
             for r in range(n_rows):
@@ -224,6 +250,7 @@ def _lacking_grams(codes, squares, starts, rows, grams):
 
 exp_minus = inlined(_exp_minus)
 side_by_side = jit(_side_by_side)
+own_forms = jit(_own_forms)
 row_alone = jit(_row_alone)
 update_bits = jit(_update_bits)
 lacking_grams = jit(_lacking_grams)
