@@ -19,7 +19,7 @@ from thali.model import Model
 from thali.protocols import VariationalWeights
 from thali.spec import Domain, Spec, at_least, not_negative, one_of, setting
 from thali.variational_posterior import Factors, Variational
-from thali.variational_protocols import AdaptiveWeights, Family, MeanFieldRows
+from thali.variational_protocols import AdaptiveWeights, Family, MeanFieldRows, SignedFeatures
 
 Array = np.ndarray
 Generator = np.random.Generator
@@ -168,10 +168,14 @@ class MeanField(Spec):
     def posterior(self, rng: Generator, state: State, model: Model, data: MeanFieldData) -> Variational:
         _, _, q, weights, bound, _ = state = sort_features(data.problem, state)
         whole = type(state.local[0])(*(np.concatenate(fields) for fields in zip(*state.local, strict=True)))
+        observation = data.problem.model.observation
+        if isinstance(observation, SignedFeatures):
+            signs = observation.signs(q)
+            whole, q = observation.turned(whole, signs), observation.turned(q, signs)
         return Variational(data.problem.model, Factors(whole, q, weights, bound))
 
     def remarks(self, data: MeanFieldData) -> dict[str, float]:
-        return {}
+        return {"is_bound": 1.0}
 
 
 def _hot_pass(problem: Problem, state: State, temperature: float) -> State:

@@ -22,6 +22,7 @@ from thali.kernels.code_factors import (
     square_of,
     weight_divergence,
 )
+from thali.kernels.mean_field_rows import own_forms
 from thali.kernels.slabs import draw_slab, slab_factor
 
 
@@ -100,16 +101,16 @@ def _independent_moments(rate, precision, log_norm, z_prob, mean, spread, v, squ
 # ---- all rows of a part of the data
 
 
-def _begin_row(cells, product, forms, of_dims, v, g, own):
-    """(E[A A'] over the row's observed cells, in `own` if some are missing); g is set.
+def _begin_row(cells, product, forms, of_dims, is_seen, v, g, own):
+    """E[A A'] over the row's observed cells, which is `own` if some are missing; sets g = product - E[A A'] v.
 
     forms (C, C) of all dims, of_dims (D, C, C) of each; a last column C > K is that of an offset, whose code is 1.
+    is_seen (D) is work space, all True.
     """
     K, n_columns = v.size, forms.shape[0]
     if cells.size > 0:
-        own[:] = forms
-        for d in cells:
-            own -= of_dims[d]
+        flat_dims = of_dims.reshape(of_dims.shape[0], forms.size)
+        own_forms(forms.reshape(-1), flat_dims, cells, is_seen, own.reshape(-1))
         forms = own
     for k in range(K):
         total = product[k]
@@ -129,7 +130,7 @@ def _joint_rows(
     six are (N, K) and change in place.
     """
     n_rows, K = z_prob.shape
-    g, own = np.zeros(K), np.zeros(forms.shape)
+    g, own, is_seen = np.zeros(K), np.zeros(forms.shape), np.ones(of_dims.shape[0], np.bool_)
     total = 0.0
     for n in range(n_rows):
         if n_passes == 0:
@@ -138,7 +139,7 @@ def _joint_rows(
         for k in range(K):
             v[n, k] = z_prob[n, k] * mean[n, k]
         cells = missing_dim[missing_start[n] : missing_start[n + 1]]
-        mine = begin_row(cells, products[n], forms, of_dims, v[n], g, own)
+        mine = begin_row(cells, products[n], forms, of_dims, is_seen, v[n], g, own)
         term = 0.0
         for _ in range(n_passes):
             term = joint_pass(
@@ -155,13 +156,13 @@ def _independent_rows(
 ):  # fmt: skip
     """As `joint_rows`."""
     n_rows, K = z_prob.shape
-    g, own = np.zeros(K), np.zeros(forms.shape)
+    g, own, is_seen = np.zeros(K), np.zeros(forms.shape), np.ones(of_dims.shape[0], np.bool_)
     total = 0.0
     for n in range(n_rows):
         term = independent_moments(rate, precision, log_norm, z_prob[n], mean[n], spread[n], v[n], square[n])
         if n_passes > 0:
             cells = missing_dim[missing_start[n] : missing_start[n + 1]]
-            mine = begin_row(cells, products[n], forms, of_dims, v[n], g, own)
+            mine = begin_row(cells, products[n], forms, of_dims, is_seen, v[n], g, own)
             for _ in range(n_passes):
                 term = independent_pass(
                     g, mine, log_odds, rate, precision, log_norm, sharpness, z_prob[n], mean[n], spread[n],

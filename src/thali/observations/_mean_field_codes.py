@@ -73,14 +73,13 @@ class MeanFieldCodes(MeanFieldGaussian):
     def update_rows(
         self, data: RowData, q: GaussianFeatures, local: Codes, log_odds: Array, n_passes: int = 1
     ) -> tuple[Codes, GaussianSums]:
-        single = q.family.precision == "single"
+        X = data.single if q.family.precision == "single" else data.double
         features, forms, of_dims = evidence(q, any_missing=data.any_missing)
         local = self._in_family(local, q.family)
-        X = data.single if single else data.X
         products = np.asarray(X @ features.T.astype(X.dtype), dtype=float)
         v, square = np.zeros(products.shape), np.zeros(products.shape)
         entropy = (joint_rows if isinstance(local, JointCodes) else independent_rows)(
-            products, data.missing_start, data.missing_dim, forms, np.zeros((0, 0, 0)) if of_dims is None else of_dims,
+            products, data.missing_start, data.missing_dim, forms, of_dims,
             np.asarray(log_odds, dtype=float), *self.law, math.inf if q.family.bits == "hard" else 1.0, n_passes,
             *local, v, square,
         )  # fmt: skip
@@ -88,7 +87,7 @@ class MeanFieldCodes(MeanFieldGaussian):
         # eq: own.expected-gram
         gram[np.diag_indices(len(gram))] = square.sum(axis=0)
         counts = local.z_prob.sum(axis=0)
-        return local, gaussian_sums(data, counts, gram, v.T @ data.X, v, square, entropy)
+        return local, gaussian_sums(data, counts, gram, v.T @ data.double, v, square, entropy)
 
     def add_column(self, local: Codes, codes: Array) -> Codes:
         near = self._near(np.reshape(codes, (-1, 1)).astype(float))
