@@ -108,6 +108,12 @@ class CountData:
         """The counts, zero at missing cells."""
         return sparse.csr_array((self.counts, self.dims, self.start), shape=(len(self), self.n_dims))
 
+    def dense(self) -> Array:
+        """X, NaN where missing."""
+        X = self.sparse().toarray()
+        X[np.repeat(np.arange(len(self)), np.diff(self.missing_start)), self.missing_dim] = np.nan
+        return X
+
     def at_missing(self, values: Array) -> Array:
         """Sums over rows of values (n_rows, n_features) at each dim's missing cells, (n_features, n_dims)."""
         holes = sparse.csr_array(

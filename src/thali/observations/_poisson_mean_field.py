@@ -223,9 +223,7 @@ class PoissonMeanField:
 
     def unexplained(self, data: CountData, q: FeatureFactors, local: RowFactors) -> Array:
         """Dense: ask for a part of the rows."""
-        left = data.sparse().toarray() - self.expected_codes(local) @ q.mean
-        left[np.repeat(np.arange(len(data)), np.diff(data.missing_start)), data.missing_dim] = 0.0
-        return left
+        return np.nan_to_num(data.dense() - self.expected_codes(local) @ q.mean)
 
     # ---- what is known of rows
 
@@ -237,13 +235,6 @@ class PoissonMeanField:
     def expected_codes(self, local: RowFactors) -> Array:
         off = 0.0 if self.leak < 1.0 else (1 - local.z_prob) * local.w_shape / local.w_off
         return local.z_prob * local.w_shape / local.w_on + off
-
-    def variational_codebook(self, q: FeatureFactors) -> dict[str, Array]:
-        return {
-            "features": q.mean,
-            "feature_shape": q.a_shape,
-            "feature_rate": np.broadcast_to(q.a_rate, q.a_shape.shape).copy(),
-        }
 
 
 def _definite(codes: Array) -> Array:

@@ -11,7 +11,9 @@ from thali.binary import Array, check_binary
 from thali.distributions import Gamma
 from thali.errors import InvalidParameterError
 from thali.observations._counts import check_counts
+from thali.observations._poisson_gibbs import PoissonGibbs
 from thali.observations._poisson_mean_field import PoissonMeanField
+from thali.observations._poisson_prediction import PoissonPrediction
 from thali.spec import Domain, ScalarHypers, hyper, positive, setting
 
 _shape = Domain("a number from 0.005 to 1e6", lambda v: positive.contains(v) and 0.005 <= v <= 1e6)
@@ -21,7 +23,7 @@ _leak = Domain("a number above 0, at most 1", lambda v: positive.contains(v) and
 
 
 @dataclass(frozen=True, eq=False)
-class PoissonGamma(PoissonMeanField, ScalarHypers):
+class PoissonGamma(PoissonMeanField, PoissonGibbs, PoissonPrediction, ScalarHypers):
     """Counts x_nd ~ Poisson(sum_k z_nk w_nk A_kd) with w_nk ~ Gamma(weight_shape, weight_rate) and A_kd ~
     Gamma(feature_shape, feature_rate).
 
