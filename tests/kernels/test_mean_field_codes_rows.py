@@ -283,7 +283,7 @@ class Part:
     def __init__(self, seed, n_rows, K, law, missing, offset):
         rng = np.random.default_rng(seed)
         A = rng.standard_normal((K + offset, 4))
-        self.of_dims = np.einsum("kd,ld->dkl", A, A) + 0.2 * np.eye(K + offset)
+        self.of_dims = np.ascontiguousarray(np.einsum("kd,ld->dkl", A, A) + 0.2 * np.eye(K + offset))
         self.forms = self.of_dims.sum(axis=0)
         holes = rng.random((n_rows, 4)) < missing
         holes[:, 0] = False

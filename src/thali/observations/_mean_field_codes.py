@@ -74,7 +74,7 @@ class MeanFieldCodes(MeanFieldGaussian):
         self, data: RowData, q: GaussianFeatures, local: Codes, log_odds: Array, n_passes: int = 1
     ) -> tuple[Codes, GaussianSums]:
         X = data.single if q.family.precision == "single" else data.double
-        features, forms, of_dims = evidence(q, any_missing=data.any_missing)
+        features, forms, of_dims = map(np.ascontiguousarray, evidence(q, any_missing=data.any_missing))
         local = self._in_family(local, q.family)
         products = np.asarray(X @ features.T.astype(X.dtype), dtype=float)
         v, square = np.zeros(products.shape), np.zeros(products.shape)
