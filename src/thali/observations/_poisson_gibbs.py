@@ -84,7 +84,7 @@ class PoissonGibbs:
         V = np.ascontiguousarray(codes, dtype=float)
         A = np.ones((data.n_dims, V.shape[1]))
         exposure = self.exposure(data, V)
-        for _ in range(_ROUNDS):
+        for _ in range(_ROUNDS // 3):
             allocated = np.zeros_like(A)
             if allocate(data.start, data.dims, data.counts, A, V, allocated) == -math.inf:
                 raise InvalidDataError("codes must give a feature to every row that has counts. Got a row without one.")
@@ -92,16 +92,26 @@ class PoissonGibbs:
             A = np.maximum((self.feature_shape + parts) / (self.features_rate(data.n_dims) + exposure.T), 1e-12)
         return CountRows((V > 0).astype(np.uint8), V, np.ascontiguousarray(parts.T), _log_parts(data, V, A))
 
+    def simulate_local(
+        self, rng: np.random.Generator, Z: Array, n_dims: int, missing: Array | None = None
+    ) -> tuple[Array, CountRows]:
+        """(X, local) from the model: parts of counts are Poisson, and X is their sum, zero at missing cells."""
+        V, A = self.draw_codes(rng, Z), self.draw_features(rng, Z.shape[1], n_dims)  # type: ignore[attr-defined]
+        parts = rng.poisson(V[:, :, None] * A)
+        if missing is not None:
+            parts = parts * ~missing[:, None]
+        X = parts.sum(axis=1).astype(float)
+        log_parts = float(np.sum(xlogy(parts, V[:, :, None]) - gammaln(parts + 1.0)))
+        return X, CountRows(np.asarray(Z, dtype=np.uint8), V, parts.sum(axis=0).astype(float), log_parts)
+
     def exposure(self, data: CountData, V: Array) -> Array:
         """Sum over rows of the codes, (n_features, 1), or of those that see each dim where cells are missing."""
         total = V.sum(axis=0)[:, None]
         return total - data.at_missing(V) if data.any_missing else total
 
     def completed(self, data: CountData, local: CountRows) -> Array:
-        """Missing cells at their mean given the allocation: chains do not keep them."""
-        X = data.dense()
-        law = self.features_law(data, local)
-        return np.where(np.isnan(X), local.v @ (law[0] / law[1]), X)
+        """Zero at missing cells: chains do not keep them."""
+        return np.nan_to_num(data.dense())
 
     # ---- codes
 
