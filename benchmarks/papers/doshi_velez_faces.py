@@ -48,7 +48,8 @@ RANKS = (5, 10, 25, 50, 100)  # of the ordinary models
 WHOLE_FIT = 60.0  # seconds that a fit of all faces may take
 KEY = ("method", "size", "restart")
 PRINTED = {  # seconds and 1e6 nats in the report's Table 1
-    ("finite Gibbs", 5): (464.19, -2.250), ("finite Gibbs", 10): (940.47, -2.246), ("finite Gibbs", 25): (2973.7, -2.247),
+    ("finite Gibbs", 5): (464.19, -2.250), ("finite Gibbs", 10): (940.47, -2.246),
+    ("finite Gibbs", 25): (2973.7, -2.247),
     ("finite variational", 5): (163.24, -1.066), ("finite variational", 10): (767.1, -0.908),
     ("finite variational", 25): (10072, -0.746),
     ("infinite variational", 5): (176.62, -1.051), ("infinite variational", 10): (632.53, -0.914),
@@ -226,7 +227,9 @@ def main(arguments: list[str] | None = None) -> int:
                     for name, method in lines.items():
                         if record.has(part, name, size, restart):
                             continue
-                        entry = measured(name, lambda m=method, r=restart, o=observation: m(o, cells, r), cells.n_hidden)
+                        entry = measured(
+                            name, lambda m=method, r=restart, o=observation: m(o, cells, r), cells.n_hidden
+                        )
                         record.add({"part": part, "size": size, "restart": restart, **entry})
     mine = {part: [e for e in record.entries if e["part"] == part] for part in ("ordinary", "known", "learned")}
     about = f"{n_faces} faces, {cells.n_hidden} hidden cells"

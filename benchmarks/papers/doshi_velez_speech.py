@@ -3,12 +3,13 @@
     python benchmarks/papers/doshi_velez_speech.py [--data FOLDER] [--quick] [--restarts 3] [--rows 245] [--noise 0.3]
                                                    [--json PATH]
 
-245 moments of five speakers in ten microphones (`audio_speakers_fsdd.npz`, mixed as in speakers.py, with noise that
-puts the scores about where the report's are). In the last half of the rows a third of the microphones is hidden. Noise and feature variance are those that a first run of infinite
-Gibbs learns, and the same for all methods, as in the report. Scores are means per hidden cell; the report does not say
-what its unit is, nor had it these recordings: compare the order. The sources are known here, so a last column has the
-mean correlation of each with what a method found, one to one. FastICA learns from the rows without hidden cells, and
-predicts by a normal law of its sources. The folder may also be given by THALI_DATA. See benchmarks/README.md.
+245 moments of five speakers in ten microphones (`audio_speakers_fsdd.npz`, mixed as in speakers.py, with as much noise
+as puts the scores about where the report's are). In the last half of the rows a third of the microphones is hidden.
+Noise and feature variance are those that a first run of infinite Gibbs learns, and the same for all methods, as in the
+report. Scores are means per hidden cell; the report does not say what its unit is, nor had it these recordings: compare
+the order. The sources are known here, so a last column has the mean correlation of each with what a method found, one
+to one. FastICA learns from the rows without hidden cells, and predicts by a normal law of its sources. The folder may
+also be given by THALI_DATA. See benchmarks/README.md.
 """
 
 import argparse

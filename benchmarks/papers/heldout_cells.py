@@ -86,9 +86,7 @@ def fit_nmf(X: Array, rank: int, *, n_rounds: int = 25, n_inner: int = 3) -> Arr
     filled = np.where(missing, np.nanmean(X, axis=0), X)
     W, H = _initialize_nmf(filled, rank, init="nndsvda", random_state=0)
     for _ in range(n_rounds):
-        W, H, _ = non_negative_factorization(
-            filled, W, H, n_components=rank, init="custom", max_iter=n_inner, tol=0.0
-        )
+        W, H, _ = non_negative_factorization(filled, W, H, n_components=rank, init="custom", max_iter=n_inner, tol=0.0)
         product = W @ H
         filled = np.where(missing, product, X)
     return product

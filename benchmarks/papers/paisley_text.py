@@ -102,7 +102,11 @@ def measure(name: str, shape: float, rank: int | None, part: Partition) -> Entry
 
 
 def ordinary(part: Partition, ranks: tuple[int, ...]) -> Iterator[tuple[str, int | None, Entry]]:
-    yield "words alone, 1 % shared", None, {"seconds": 0.0, "perplexity": perplexity(smoothed(unigram(part)), part.asked)}
+    yield (
+        "words alone, 1 % shared",
+        None,
+        {"seconds": 0.0, "perplexity": perplexity(smoothed(unigram(part)), part.asked)},
+    )
     for rank in ranks:
         start = time.perf_counter()
         _, topics = kl_nmf(np.random.default_rng(0), part.train, rank)

@@ -90,7 +90,9 @@ def _rates(cells: sparse.coo_array, W: Array, H: Array) -> Array:
 def update_left(counts: sparse.csr_array, W: Array, H: Array) -> Array:
     """One multiplicative update of W (Lee & Seung 2001), which never raises the divergence."""
     cells = counts.tocoo()
-    ratio = sparse.csr_array((cells.data / np.maximum(_rates(cells, W, H), _LEAST), (cells.row, cells.col)), counts.shape)
+    ratio = sparse.csr_array(
+        (cells.data / np.maximum(_rates(cells, W, H), _LEAST), (cells.row, cells.col)), counts.shape
+    )
     return np.maximum(W * (ratio @ H.T) / np.maximum(H.sum(axis=1), _LEAST), _LEAST)
 
 
