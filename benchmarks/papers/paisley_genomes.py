@@ -186,13 +186,14 @@ def show(entries: list[Entry], reference: float) -> None:
         runs = [e for e in entries if (e["fit"], e["prior"]) == key]
         mean = {name: float(np.mean([e[name] for e in runs])) for name in FIGURES}
         cells.append([
-            f"{key[1]}, {key[0]}", f"{mean['features']:.0f}", f"{mean['common']:.1f}",
-                f"{mean['ones']:.0f}", f"{mean['noise_var']:.3f}",
+            f"{key[1]}, {key[0]}", f"{mean['features']:.0f}", f"{mean['common']:.1f}", f"{mean['ones']:.0f}",
+            f"{mean['noise_var']:.3f}",
             f"{mean['within']:.2f}", f"{mean['between']:.2f}", f"{mean['within'] / mean['between']:.2f}",
             f"{mean['neighbours']:.3f}", f"{mean['bound']:.0f}", f"{mean['passes']:.0f}", f"{mean['seconds']:.1f}",
         ])  # fmt: skip
     heads = [
-        "prior", "features", "common", "ones", "noise var", "within", "between", "ratio", "neighbours", "bound", "passes", "s",
+        "prior", "features", "common", "ones", "noise var", "within", "between", "ratio", "neighbours", "bound",
+        "passes", "s",
     ]  # fmt: skip
     show_table("Shared features of people (Section 5.2)", heads, cells)
     print(f"\n  neighbours by ten principal components: {reference:.3f}\n  {PRINTED}")
