@@ -29,7 +29,7 @@ from thali.stats import add
 from thali.testing import z_limit
 from thali.testing.enumerate import all_matrices
 from thali.testing.zscores import z_scores
-from thali.variational_protocols import Family, MeanFieldRows, SignedFeatures
+from thali.variational_protocols import Family, MeanFieldRows, ScaledFeatures
 
 KINDS = {"normal": FactorAnalysis, "laplace": ICA}
 FIXED = {"noise_var": 0.25, "feature_var": 1.0, "offset": None, "noise_floor": 0.0}
@@ -341,7 +341,7 @@ def test_golden_features():
 @pytest.mark.parametrize("kind", KINDS)
 def test_capabilities(kind):
     assert isinstance(KINDS[kind](), MeanFieldRows)
-    assert isinstance(KINDS[kind](), SignedFeatures)
+    assert isinstance(KINDS[kind](), ScaledFeatures)
 
 
 def fitted(kind, family="joint", missing=0.0, n_steps=5):
@@ -400,6 +400,64 @@ def test_signs_change_together(kind, family, missing):
     assert all(np.allclose(a, b) for a, b in zip(statistics, turned[2], strict=True))
     shown = fit.model.turned(fit.q, fit.model.signs(fit.q)).mean[:2]
     assert (shown[range(2), np.abs(shown).argmax(axis=1)] > 0).all()
+
+
+def bound_of_scaled(fit, factors):
+    """What depends on the factors if q(w) and q(A) are scaled by them exactly, by quadrature and by definition."""
+    model, q, local, total = fit.model, fit.q, fit.local, 0.0
+    rate, precision, log_norm = model.law
+    for k, f in enumerate(factors):
+        for n in range(len(local.z_prob)):
+            if isinstance(local, JointCodes):
+                b, c, share = local.pull[n, k], local.curve[n, k], local.z_prob[n, k]
+                log_norm_q = log_slab(b, c, rate, precision, 0.0)
+
+                def log_q(w, b=b, c=c, log_norm_q=log_norm_q):
+                    return b * w - 0.5 * (c + precision) * w * w - rate * np.abs(w) - log_norm_q
+            else:
+                share = 1.0
+                spread = local.spread[n, k]
+                law = laplace(local.mean[n, k], spread) if rate > 0 else norm(local.mean[n, k], spread**0.5)
+                log_q = law.logpdf
+            w = GRID + local.mean[n, k]
+            log_p = -rate * np.abs(f * w) - 0.5 * precision * (f * w) ** 2 - log_norm + math.log(f)
+            total += share * np.sum(np.exp(log_q(w)) * log_p) * (GRID[1] - GRID[0])
+    K, n_dims = q.mean[: q.n_features].shape
+    power = np.square(q.mean[:K]).sum(axis=1) / q.noise[0] + n_dims * np.diag(q.cov[0])[:K]
+    ratio = q.noise[0] / q.observation.feature_var
+    return total - np.sum(n_dims * np.log(factors)) - 0.5 * ratio * np.sum(power / factors**2)
+
+
+GRID = np.linspace(-40.0, 40.0, 40_001)
+
+
+@pytest.mark.parametrize("family", ["joint", "independent"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_stretch_is_the_optimum(kind, family):
+    X, codes = some_data(kind, n_rows=4)
+    model = KINDS[kind](noise_var=0.5, feature_var=2.0, noise_floor=0.0).adapt(X)
+    fit = Fit(BetaBernoulli(n_features=2), model, X, FAMILIES[family], codes).run(3)
+    factors = model.stretch(fit.q, [fit.local])
+    best = bound_of_scaled(fit, factors)
+    for k in range(2):
+        for step in (0.97, 1.03):
+            other = np.array(factors)
+            other[k] *= step
+            assert bound_of_scaled(fit, other) < best
+    assert best > bound_of_scaled(fit, np.ones(2))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stretching_gets_further(kind):
+    """A pass after it gains more than one without, where passes have become slow."""
+    X, codes = some_data(kind, n_rows=60, noise=0.2)
+    model = KINDS[kind](noise_floor=0.0).adapt(X)
+    fit = Fit(BetaBernoulli(n_features=2), model, X, Family(), codes).run(25)
+    factors = model.stretch(fit.q, [fit.local])
+    before, q, local = fit.bounds[-1], fit.q, fit.local
+    plain = fit.run(1).bounds[-1] - before
+    fit.q, fit.local = model.turned(q, factors), model.turned(local, factors)
+    assert fit.run(1).bounds[-1] - before > 1.5 * plain > 0
 
 
 @pytest.mark.parametrize("family", ["joint", "independent"])

@@ -6,6 +6,7 @@ z is 0 or 1, chosen together with its weight.
 """
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from thali.variational_protocols import Family
 Array = np.ndarray
 
 _SURE = 0.95  # of a bit to begin with
+_STEPS = 30
 _NEAR = 0.1  # sd of a weight to begin with, in that of its prior
 
 
@@ -112,7 +114,7 @@ class MeanFieldCodes(MeanFieldGaussian):
     def variational_codebook(self, q: GaussianFeatures) -> dict[str, Array]:
         return super().variational_codebook(q) | {"scales": np.ones(q.n_features)}
 
-    # ---- signs: a feature and its weights can change theirs together
+    # ---- signs and sizes: a feature and its weights can change theirs together
 
     def signs(self, q: GaussianFeatures) -> Array:
         """-1 for the features whose value of largest size is negative, else 1."""
@@ -120,17 +122,48 @@ class MeanFieldCodes(MeanFieldGaussian):
         peak = np.abs(features).argmax(axis=1)
         return np.where(features[np.arange(len(features)), peak] < 0, -1.0, 1.0)
 
-    def turned(self, part: Any, signs: Array) -> Any:
+    def stretch(self, q: GaussianFeatures, local: Sequence[Codes]) -> Array:
+        """The factors that suit the laws of weights and features best, both factors of q scaled by them."""
+        rate, precision, _ = self.law
+        K, n_dims = q.mean[: q.n_features].shape
+        n_on, size, square = np.sum([self._sizes(part) for part in local], axis=0)
+        spread = np.einsum("dkk->k", q.cov)[:K] * (n_dims // len(q.cov))
+        power = (np.square(q.mean[:K]) / q.noise).sum(axis=1) + spread
+        feature = 0.5 * power * q.observation.units[0] / float(q.observation.feature_var)
+        t = np.zeros(K)
+        for _ in range(_STEPS):  # Newton's, of a concave function; none so long that it overshoots for good
+            c = np.exp(t)
+            # eq: own.mean-field-stretch
+            slope = n_on - n_dims - rate * size * c - precision * square * c**2 + 2.0 * feature / c**2
+            curve = rate * size * c + 2.0 * precision * square * c**2 + 4.0 * feature / c**2
+            t += np.clip(slope / curve, -1.0, 1.0)
+        return np.exp(t)
+
+    def _sizes(self, local: Codes) -> Array:
+        """Sums over rows of how many weights have a factor of their own, of E|w| and of E w^2, (3, n_features)."""
+        rate, precision, _ = self.law
+        if isinstance(local, JointCodes):
+            mean, square = self._weights_on(local.pull, local.curve)
+            # by parts, E[w (log q)'(w)] = -1; without a rate the size does not matter
+            size = (1.0 + local.pull * mean - (local.curve + precision) * square) / (rate or 1.0)
+            return np.array([np.sum(local.z_prob * part, axis=0) for part in (1.0, size, square)])
+        mean, spread = np.abs(local.mean), local.spread
+        size = mean + spread * np.exp(-mean / spread)
+        square = mean**2 + (2.0 * spread**2 if rate > 0 else spread)
+        return np.array([np.sum(part, axis=0) for part in (np.ones_like(mean), size, square)])
+
+    def turned(self, part: Any, factors: Array) -> Any:
         if isinstance(part, GaussianFeatures):
-            signs = np.append(signs, np.ones(len(part.mean) - len(signs)))  # not of the offset
-            return part._replace(mean=part.mean * signs[:, None], cov=part.cov * np.outer(signs, signs))
+            by = np.append(factors, np.ones(len(part.mean) - len(factors)))  # the offset stays
+            return part._replace(mean=part.mean / by[:, None], cov=part.cov / np.outer(by, by))
         if isinstance(part, GaussianSums):
-            both = np.outer(np.append(signs, 1.0), np.append(signs, 1.0))
-            lacking = part.lacking * both if part.lacking.shape[1] > 1 else part.lacking
-            cross = part.cross * np.append(signs, 1.0)[:, None]
-            return part._replace(gram=part.gram * both, cross=cross, lacking=lacking)
-        part = part._replace(mean=part.mean * signs)
-        return part._replace(pull=part.pull * signs) if isinstance(part, JointCodes) else part
+            by = np.append(factors, 1.0)
+            lacking = part.lacking * np.outer(by, by) if part.lacking.shape[1] > 1 else part.lacking
+            return part._replace(gram=part.gram * np.outer(by, by), cross=part.cross * by[:, None], lacking=lacking)
+        if isinstance(part, JointCodes):
+            return part._replace(mean=part.mean * factors, pull=part.pull / factors, curve=part.curve / factors**2)
+        spread = part.spread * (np.abs(factors) if self.law.rate > 0 else factors**2)
+        return part._replace(mean=part.mean * factors, spread=spread)
 
     # ---- families
 
