@@ -59,8 +59,8 @@ class MeanFieldRows(Observation, Protocol):
     def keep_columns(self, part: Any, columns: Array) -> Any:
         """`local`, `statistics` or `q` with these features only, in this order."""
 
-    def add_column(self, local: Any, presence: Array) -> Any:
-        """`local` with one more feature, which rows have with these probabilities; see `add_feature`."""
+    def add_column(self, local: Any, codes: Array) -> Any:
+        """`local` with one more feature, near these codes (n_rows,) as in `init_rows`; see `add_feature`."""
 
     def add_feature(self, q: Any) -> Any:
         """q with one more feature, as in its prior."""
@@ -76,6 +76,17 @@ class MeanFieldRows(Observation, Protocol):
 
     def variational_codebook(self, q: Any) -> dict[str, Array]:
         """What `q.observation` needs to predict: as `codebook` of `FeatureRows`, from q."""
+
+
+@runtime_checkable
+class SignedFeatures(MeanFieldRows, Protocol):
+    """Features and codes that can change sign together, and are shown in one direction."""
+
+    def signs(self, q: Any) -> Array:
+        """-1 for the features that are to be shown the other way round, else 1."""
+
+    def turned(self, part: Any, signs: Array) -> Any:
+        """`local`, `statistics` or `q` with the signs of these features changed: the bound stays the same."""
 
 
 @runtime_checkable
