@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from thali.kernels._jit import inlined, jit
+from thali.kernels._jit import jit
 
 _STEPS = 3  # towards the mode of a weight
 _RARE = 0.02  # least probability with which either value of a bit is proposed
@@ -115,8 +115,10 @@ def _allocate_row(cells, values, hidden, V, n, K, A, totals, shape, rate, parts,
     Returns the sum of part log v - log part! over cells and features.
     """
     log_parts = 0.0
+    last = -1
     for k in range(K):
         parts[k] = 0.0
+        last = k if V[n, k] > 0.0 else last
     for i in range(cells.size):
         total = 0.0
         for k in range(K):
@@ -125,7 +127,7 @@ def _allocate_row(cells, values, hidden, V, n, K, A, totals, shape, rate, parts,
         for k in range(K):
             if left > 0 and V[n, k] > 0.0:
                 own = V[n, k] * A[k, cells[i]]
-                part = left if own >= total else rng.binomial(left, own / total)
+                part = left if k == last else rng.binomial(left, min(own / total, 1.0))
                 total -= own
                 left -= part
                 parts[k] += part
@@ -246,9 +248,7 @@ def _poisson_sweep(
     return K, N, log_parts
 
 
-def _poisson_slice_sweep(
-    start, dims, counts, missing_start, missing_dim, V, A, chances, allocated, shape, rate, rng
-):
+def _poisson_slice_sweep(start, dims, counts, missing_start, missing_dim, V, A, chances, allocated, shape, rate, rng):
     """As `poisson_sweep` with the probability of each column in `chances`, and none born or dying.
 
     The law of a slice below the smallest probability in use is kept. Returns the sum of
@@ -298,12 +298,12 @@ def _poisson_slice_sweep(
     return log_parts
 
 
-log_rates = inlined(_log_rates)
+log_rates = jit(_log_rates)
 draw_code = jit(_draw_code)
 birth_ratio = jit(_birth_ratio)
 row_rates = jit(_row_rates)
 without = jit(_without)
-seen_total = inlined(_seen_total)
+seen_total = jit(_seen_total)
 allocate_row = jit(_allocate_row)
 poisson_sweep = jit(_poisson_sweep)
 poisson_slice_sweep = jit(_poisson_slice_sweep)
