@@ -36,6 +36,7 @@ from thali import (
     BetaBernoulli,
     BetaProcess,
     FactorAnalysis,
+    Gamma,
     InverseGamma,
     LatentFeatures,
     MeanField,
@@ -138,7 +139,7 @@ def common_start(X: Array, noise: str, truncation: int, seed: int) -> Array:
 
 def prior_of(name: str, truncation: int) -> Any:
     return (
-        BetaProcess(truncation=truncation, rounds=ROUNDS)
+        BetaProcess(concentration=Gamma(1.0, 1.0), truncation=truncation, rounds=ROUNDS)
         if name == "SB-BP"
         else StickBreakingIBP(truncation=truncation)
     )

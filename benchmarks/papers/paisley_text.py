@@ -42,7 +42,7 @@ from benchmarks.papers.word_counts import (
 )
 from benchmarks.quality.record import Record
 from benchmarks.tables import against, machine, show_table
-from thali import IBP, BetaBernoulli, BetaProcess, LatentFeatures, MeanField, PoissonGamma, StickBreakingIBP
+from thali import IBP, BetaBernoulli, BetaProcess, Gamma, LatentFeatures, MeanField, PoissonGamma, StickBreakingIBP
 
 TRUNCATION, ROUNDS, RANKS = 200, 50, (10, 25, 50, 75, 100)
 PLAIN = {"n_restarts": 1, "start": "random", "moves": False, "tol": 1e-4}
@@ -62,7 +62,7 @@ def observation(shape: float, leak: float = 1e-3) -> PoissonGamma:
 
 
 def sb_bp() -> BetaProcess:
-    return BetaProcess(truncation=TRUNCATION, rounds=ROUNDS)
+    return BetaProcess(concentration=Gamma(1.0, 1.0), truncation=TRUNCATION, rounds=ROUNDS)
 
 
 def fitted(model: PoissonGamma, prior: Any, counts: Any, **settings: Any) -> LatentFeatures:
@@ -82,7 +82,7 @@ def variational(name: str, shape: float, rank: int | None, part: Partition) -> t
     elif name == "VB-IBP":
         model = fitted(observation(shape), StickBreakingIBP(truncation=TRUNCATION), part.train, **PLAIN)
     else:
-        model = fitted(observation(shape), IBP(), part.train, n_restarts=1, tol=1e-4)
+        model = fitted(observation(shape), IBP(), part.train, n_restarts=1, start="random", tol=1e-4)
     return model, model.inverse_transform(model.transform(dense(part.given)))
 
 
