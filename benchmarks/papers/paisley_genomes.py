@@ -138,11 +138,9 @@ def common_start(X: Array, noise: str, truncation: int, seed: int) -> Array:
 
 
 def prior_of(name: str, truncation: int) -> Any:
-    return (
-        BetaProcess(concentration=Gamma(1.0, 1.0), truncation=truncation, rounds=ROUNDS)
-        if name == "SB-BP"
-        else StickBreakingIBP(truncation=truncation)
-    )
+    if name == "VB-IBP":
+        return StickBreakingIBP(truncation=truncation)
+    return BetaProcess(concentration=Gamma(1.0, 1.0), truncation=truncation, rounds=ROUNDS, round_penalty="markov")
 
 
 def hard_fit(X: Array, noise: str, prior: Any, codes: Array) -> tuple[Array, dict[str, float]]:

@@ -62,7 +62,8 @@ def observation(shape: float, leak: float = 1e-3) -> PoissonGamma:
 
 
 def sb_bp() -> BetaProcess:
-    return BetaProcess(concentration=Gamma(1.0, 1.0), truncation=TRUNCATION, rounds=ROUNDS)
+    """As published: the penalty is what keeps atoms from the later rounds."""
+    return BetaProcess(concentration=Gamma(1.0, 1.0), truncation=TRUNCATION, rounds=ROUNDS, round_penalty="markov")
 
 
 def fitted(model: PoissonGamma, prior: Any, counts: Any, **settings: Any) -> LatentFeatures:

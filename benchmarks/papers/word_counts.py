@@ -36,12 +36,12 @@ def load(folder: Path) -> Corpus:
 
 def split_tokens(rng: np.random.Generator, counts: sparse.csr_array) -> tuple[sparse.csr_array, sparse.csr_array]:
     """Each document's tokens in two halves at random; the odd one falls to the second."""
-    given = counts.copy()
+    given, asked = counts.copy(), counts.copy()
     for row in range(counts.shape[0]):
         at = slice(counts.indptr[row], counts.indptr[row + 1])
         n = counts.data[at]
         given.data[at] = rng.multivariate_hypergeometric(n, n.sum() // 2, method="marginals")
-    asked = sparse.csr_array((counts.data - given.data, counts.indices, counts.indptr), shape=counts.shape)
+    asked.data -= given.data
     for half in (given, asked):
         half.eliminate_zeros()
     return given, asked
