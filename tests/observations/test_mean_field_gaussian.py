@@ -516,6 +516,23 @@ def test_parts_make_the_whole(precision, rng):
     assert np.array_equal(alone[0].z_prob, local.z_prob)
 
 
+def test_data_are_copied_only_where_they_must_be(rng):
+    X = rng.standard_normal((20, 3))
+    assert FIXED.row_data(X).double is X
+    data = FIXED.row_data(X.astype(np.float32))
+    assert data.single is data.X
+    assert data.part(5, 9).single.base is data.X
+    X.flags.writeable = False
+    assert FIXED.row_data(X).X.flags.writeable
+    centred = MODELS["offset"].row_data(np.where(X > 1, np.nan, X))
+    assert np.array_equal(centred.X, np.where(X > 1, 0.0, X - MODELS["offset"].offset))
+    some = centred.part(5, 15)
+    assert len(some) == 10
+    rows, dims = np.nonzero(X[5:15] > 1)
+    assert np.array_equal(some.missing_row, rows)
+    assert np.array_equal(some.missing_dim, dims)
+
+
 def test_many_threads_give_the_same_bits(rng, monkeypatch):
     monkeypatch.setattr(_mean_field_bits, "_LEAST_WORK", 1)
     monkeypatch.setattr(_feature_factor, "_LEAST_WORK", 1)
