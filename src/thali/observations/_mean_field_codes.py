@@ -16,10 +16,13 @@ from thali.kernels.mean_field_codes import draw_joint, independent_rows, joint_r
 from thali.observations._feature_factor import GaussianFeatures, GaussianSums, evidence, gaussian_sums
 from thali.observations._mean_field import MeanFieldGaussian
 from thali.observations._row_data import RowData
+from thali.threads import in_spans
 from thali.variational_protocols import Family
 
 Array = np.ndarray
 
+_ROWS, _CHUNKS = 256, 64  # of rows that are summed in one go: sums have the same bits on any number of threads
+_LEAST_BITS = 4_000  # of a thread: with fewer it takes longer to wake it
 _SURE = 0.95  # of a bit to begin with
 _STEPS = 30
 _NEAR = 0.1  # sd of a weight to begin with, in that of its prior
@@ -73,23 +76,43 @@ class MeanFieldCodes(MeanFieldGaussian):
         return JointCodes(np.where(on, _SURE, 1.0 - _SURE), self._weights_on(pull, curve)[0], pull, curve)
 
     def update_rows(
-        self, data: RowData, q: GaussianFeatures, local: Codes, log_odds: Array, n_passes: int = 1
+        self,
+        data: RowData,
+        q: GaussianFeatures,
+        local: Codes,
+        log_odds: Array,
+        n_passes: int = 1,
+        n_threads: int | None = None,
     ) -> tuple[Codes, GaussianSums]:
+        """On at most `n_threads` threads, None for one per core; the bits do not depend on it."""
         X = data.single if q.family.precision == "single" else data.double
+        K, n_rows = q.n_features, data.n_rows
         features, forms, of_dims = map(np.ascontiguousarray, evidence(q, any_missing=data.any_missing))
+        features, odds = features.T.astype(X.dtype), np.asarray(log_odds, dtype=float)
+        sharpness = math.inf if q.family.bits == "hard" else 1.0
         local = self._in_family(local, q.family)
-        products = np.asarray(X @ features.T.astype(X.dtype), dtype=float)
-        v, square = np.zeros(products.shape), np.zeros(products.shape)
-        entropy = (joint_rows if isinstance(local, JointCodes) else independent_rows)(
-            products, data.missing_start, data.missing_dim, forms, of_dims,
-            np.asarray(log_odds, dtype=float), *self.law, math.inf if q.family.bits == "hard" else 1.0, n_passes,
-            *local, v, square,
-        )  # fmt: skip
-        gram = v.T @ v
+        update = joint_rows if isinstance(local, JointCodes) else independent_rows
+        v, square = np.zeros((n_rows, K)), np.zeros((n_rows, K))
+        chunk = _ROWS * max(-(-n_rows // (_ROWS * _CHUNKS)), 1)
+        n_chunks = -(-n_rows // chunk)
+        entropies, grams, crosses = np.empty(n_chunks), np.empty((n_chunks, K, K)), np.empty((n_chunks, K, data.n_dims))
+
+        def work(chunks: slice) -> None:
+            for i in range(chunks.start, chunks.stop):
+                rows = slice(i * chunk, min((i + 1) * chunk, n_rows))
+                entropies[i] = update(
+                    np.asarray(X[rows] @ features, dtype=float), data.missing_start[rows.start : rows.stop + 1],
+                    data.missing_dim, forms, of_dims, odds, *self.law, sharpness, n_passes,
+                    *(part[rows] for part in local), v[rows], square[rows],
+                )  # fmt: skip
+                grams[i], crosses[i] = v[rows].T @ v[rows], v[rows].T @ data.double[rows]
+
+        in_spans(work, n_chunks, 1, max(_LEAST_BITS // (chunk * max(K, 1)), 1), n_threads)
+        gram = grams.sum(axis=0)
         # eq: own.expected-gram
-        gram[np.diag_indices(len(gram))] = square.sum(axis=0)
-        counts = local.z_prob.sum(axis=0)
-        return local, gaussian_sums(data, counts, gram, v.T @ data.double, v, square, entropy)
+        gram[np.diag_indices(K)] = square.sum(axis=0)
+        counts, entropy = local.z_prob.sum(axis=0), float(entropies.sum())
+        return local, gaussian_sums(data, counts, gram, crosses.sum(axis=0), v, square, entropy, n_threads)
 
     def add_column(self, local: Codes, codes: Array) -> Codes:
         near = self._near(np.reshape(codes, (-1, 1)).astype(float))
