@@ -23,8 +23,8 @@ from thali.distributions import Gamma, LogNormal
 from thali.kernels.code_factors import joint_divergence
 from thali.kernels.slabs import log_slab
 from thali.observations import _mean_field_codes
+from thali.observations._code_factors import IndependentCodes, JointCodes
 from thali.observations._feature_factor import GaussianFeatures
-from thali.observations._mean_field_codes import IndependentCodes, JointCodes
 from thali.stats import add
 from thali.testing import z_limit
 from thali.testing.enumerate import all_matrices
