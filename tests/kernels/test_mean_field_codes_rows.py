@@ -103,7 +103,7 @@ def test_joint_is_the_optimum_and_better_than_independent(law, rng):
     for _ in range(20):
         b, c, odds = 3 * rng.standard_normal(), rng.exponential(2), rng.standard_normal()
         log_integral, _, _ = slabs.slab_factor(b, c, *LAWS[law])
-        p = factors.best_bit(odds + log_integral, 1.0)
+        p, _ = factors.best_bit(odds + log_integral, 1.0)
         best = joint_objective(p, b, c, b, c, odds, LAWS[law])
         # the variational principle: the optimum over all q(z, w) is the log of the sum over z and w
         assert best == pytest.approx(np.logaddexp(0.0, odds + log_integral), rel=1e-9)

@@ -23,8 +23,8 @@ from thali.distributions import Gamma, LogNormal
 from thali.kernels.code_factors import joint_divergence
 from thali.kernels.slabs import log_slab
 from thali.observations import _mean_field_codes
+from thali.observations._code_factors import IndependentCodes, JointCodes
 from thali.observations._feature_factor import GaussianFeatures
-from thali.observations._mean_field_codes import IndependentCodes, JointCodes
 from thali.stats import add
 from thali.testing import z_limit
 from thali.testing.enumerate import all_matrices
@@ -368,6 +368,15 @@ def test_statistics_of_parts_add_up(kind, family, missing):
         assert np.allclose(mine, theirs, rtol=1e-9, atol=1e-12)
     for mine, theirs in zip(total, sums, strict=True):
         assert np.allclose(mine, theirs, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_the_same_bits_on_any_number_of_threads(missing):
+    X, codes = some_data("laplace", n_rows=1500, K=4, missing=missing)
+    fit = Fit(BetaBernoulli(n_features=4), ICA(noise_floor=0.0).adapt(X), X, Family(), codes)
+    one, several = (fit.model.update_rows(fit.data, fit.q, fit.local, np.zeros(4), 2, n_threads=n) for n in (1, 3))
+    for mine, theirs in zip((*one[0], *one[1]), (*several[0], *several[1]), strict=True):
+        assert np.array_equal(mine, theirs)
 
 
 @pytest.mark.parametrize("family", ["joint", "independent", "hard"])

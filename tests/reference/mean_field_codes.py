@@ -29,7 +29,7 @@ def joint_pass(g, forms, log_odds, rate, precision, log_norm, sharpness, z_prob,
     for k in range(len(v)):
         pull[k], curve[k] = of(k, v)
         _, mean[k], second = joint_divergence(pull[k], curve[k], rate, precision, log_norm)
-        z_prob[k] = best_bit(log_odds[k] + log_slab(pull[k], curve[k], rate, precision, log_norm), sharpness)
+        z_prob[k], _ = best_bit(log_odds[k] + log_slab(pull[k], curve[k], rate, precision, log_norm), sharpness)
         v[k], square[k] = z_prob[k] * mean[k], z_prob[k] * second
     g[:] = product - forms[: len(v), : len(v)] @ v
     return joint_moments(rate, precision, log_norm, z_prob, pull, curve, v, square)
@@ -60,7 +60,7 @@ def independent_pass(
             p = z_prob[k]
             mean[k], spread[k] = independent_weight(p * b, p * c, mean[k], spread[k], rate, precision)
             odds = log_odds[k] + b * mean[k] - 0.5 * c * square_of(mean[k], spread[k], rate)
-            z_prob[k] = best_bit(odds, sharpness)
+            z_prob[k], _ = best_bit(odds, sharpness)
         v[k] = z_prob[k] * mean[k]
     g[:] = product - forms[: len(v), : len(v)] @ v
     return independent_moments(rate, precision, log_norm, z_prob, mean, spread, v, square)

@@ -39,14 +39,14 @@ def _joint_pass(
         c = max(forms[k, k], 0.0)  # rounding
         b = g[k] + c * v[k]
         log_integral, first, second = slab_factor(b, c, rate, precision, log_norm)
-        p = best_bit(log_odds[k] + log_integral, sharpness)
+        p, entropy = best_bit(log_odds[k] + log_integral, sharpness)
         step = p * first - v[k]
         for j in range(v.size):
             g[j] -= step * forms[k, j]
         z_prob[k], mean[k], pull[k], curve[k] = p, first, b, c
         v[k], square[k] = p * first, p * second
         # eq: own.joint-divergence
-        total += bit_entropy(p) - p * (b * first - 0.5 * c * second - log_integral)
+        total += entropy - p * (b * first - 0.5 * c * second - log_integral)
     return total
 
 
@@ -77,7 +77,8 @@ def _independent_pass(
         second = square_of(m, s, rate)
         divergence = weight_divergence(m, s, rate, precision, log_norm)
         # eq: DV09.independent-bit
-        p = best_bit(log_odds[k] + b * m - 0.5 * c * second - (divergence if hard else 0.0), sharpness)
+        odds = log_odds[k] + b * m - 0.5 * c * second - (divergence if hard else 0.0)
+        p, entropy = best_bit(odds, sharpness)
         if hard and p == 0.0:
             m, s, divergence = 0.0, 1.0 / (rate if rate > 0.0 else precision), 0.0
         step = p * m - v[k]
@@ -85,7 +86,7 @@ def _independent_pass(
             g[j] -= step * forms[k, j]
         z_prob[k], mean[k], spread[k] = p, m, s
         v[k], square[k] = p * m, p * second
-        total += bit_entropy(p) - divergence
+        total += entropy - divergence
     return total
 
 
