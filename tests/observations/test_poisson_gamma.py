@@ -20,6 +20,7 @@ from thali import (
 from thali.observations._poisson_prediction import of_gamma
 from thali.testing import z_limit
 from thali.testing.zscores import z_scores
+from thali.variational_protocols import Family
 
 MODEL = PoissonGamma(weight_shape=0.8, weight_rate=0.5, feature_shape=0.7, feature_rate=0.9)
 
@@ -68,7 +69,7 @@ def test_rows_and_dims_without_counts():
     X = np.array([[0, 0, 0], [5, 2, 0], [np.nan] * 3, [1, 0, 0.0]])
     model = MODEL.adapt(MODEL.check_data(X))
     data = model.row_data(X)
-    q = model.init_features(data, 2, __import__("thali").variational_protocols.Family())
+    q = model.init_features(data, 2, Family())
     odds = np.array([0.4, -1.0])
     local, sums = model.update_rows(data, q, model.init_rows(data, np.ones((4, 2))), odds, 5)
     np.testing.assert_allclose(local.z_prob[2], expit(odds))

@@ -84,8 +84,8 @@ class PoissonPrediction:
     def sample_rows(self, rng: np.random.Generator, codes: Array, codebook: dict[str, Array], n_unknown: Any) -> Array:
         """A row for each row of codes, with `n_unknown` features from their prior beside the known ones."""
         mean, spread = self._rates(codes, codebook)
-        with np.errstate(divide="ignore"):
-            shape = np.minimum(mean**2 / np.maximum(spread, 1e-300), 1e9)
+        with np.errstate(over="ignore"):
+            shape = np.clip(mean**2 / np.maximum(spread, 1e-300), 1e-300, 1e9)
         rate = rng.standard_gamma(shape) * (mean / shape)
         n_dims = rate.shape[1]
         counts = np.broadcast_to(np.asarray(n_unknown, dtype=np.int64), len(rate))
