@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thali import datasets, testing
+    from thali import datasets, metrics, testing
     from thali.binary import class_size, left_ordered
     from thali.counting import HowMany, how_many
     from thali.distributions import Beta, Gamma, InverseGamma, LogNormal, NormalOffset, PerDim
@@ -45,7 +45,7 @@ _HOME = {
     "InvalidParameterError": "errors", "InvalidDataError": "errors", "IncompatibleModelError": "errors",
     "InvalidFileError": "errors",
 }  # fmt: skip
-_MODULES = ("datasets", "testing")
+_MODULES = ("datasets", "metrics", "testing")
 
 __all__ = [
     "LatentFeatures", "load", "resume",
@@ -57,7 +57,7 @@ __all__ = [
     "CollapsedGibbs", "Gibbs", "SliceSampler", "MeanField", "BPMeans", "ParticleFilter",
     "Gamma", "InverseGamma", "Beta", "LogNormal", "PerDim", "NormalOffset",
     "InvalidParameterError", "InvalidDataError", "IncompatibleModelError", "InvalidFileError",
-    "datasets", "testing",
+    "datasets", "metrics", "testing",
     "__version__",
 ]  # fmt: skip
 

@@ -15,9 +15,11 @@ from thali.binary import Array
 from thali.errors import InvalidParameterError
 from thali.kernels.poisson_rows import allocate, hard_rows, independent_rows, joint_rows
 from thali.observations._counts import CountData
+from thali.threads import in_spans
 from thali.variational_protocols import Family
 
 _SURE = 1e-3  # how far from 0 and 1 bits are to begin with
+_ROWS = 50  # for which a thread of its own pays
 _LEAST = 0.05  # codes of a start below which a bit is off: one between would lose all its counts to those that are on
 
 
@@ -116,12 +118,18 @@ class PoissonMeanField:
             if hard:
                 local = local._replace(z_prob=np.round(local.z_prob))
             prior = float(model.weight_shape), float(model.weight_rate)
-            arguments = (*data.arrays, loadings, seen, mean.sum(axis=1), np.asarray(log_odds, dtype=float), *prior)
-            if hard:
-                hard_rows(*arguments, n_passes, *local[:3])
-            else:
-                update = joint_rows if q.family.codes == "joint" else independent_rows
-                update(*arguments, float(q.leak), n_passes, *local)
+            given = loadings, seen, mean.sum(axis=1), np.asarray(log_odds, dtype=float), *prior
+
+            def work(span: slice) -> None:
+                arrays = data.part(span.start, span.stop).arrays
+                rows = [field[span] for field in local]
+                if hard:
+                    hard_rows(*arrays, *given, n_passes, *rows[:3])
+                else:
+                    update = joint_rows if q.family.codes == "joint" else independent_rows
+                    update(*arrays, *given, float(q.leak), n_passes, *rows)
+
+            in_spans(work, len(data), 1, _ROWS, None)
             if q.leak > model.leak:  # hot: no evidence for the bits, who will be wanted where counts are
                 made = local.w_shape - model.weight_shape
                 local = local._replace(z_prob=np.clip(made / (made + _LEAST), _SURE, 1 - _SURE))
@@ -205,21 +213,23 @@ class PoissonMeanField:
         return part._replace(**{name: getattr(part, name)[columns] for name in names})
 
     def add_column(self, local: RowFactors, codes: Array) -> RowFactors:
-        codes = np.clip(np.asarray(codes, dtype=float), 0.0, 5.0)
-        mean = local.w_shape / local.w_on
-        usual = (local.z_prob * mean).sum(axis=1) / np.maximum(local.z_prob.sum(axis=1), 1e-9)
-        usual = np.maximum(usual * codes, self.weight_shape)
-        shape = self.weight_shape + usual
-        rate = shape / usual
-        new = (_definite(codes), shape, rate, rate)
-        return RowFactors(*(np.column_stack(pair) for pair in zip(local, new, strict=True)))
+        """Where it is on, it has a weight like the others of its row, in proportion to its code."""
+        codes = np.maximum(np.asarray(codes, dtype=float), 0.0)
+        z = _definite(codes)
+        usual = (local.z_prob * local.w_shape / local.w_on).sum(axis=1) / np.maximum(local.z_prob.sum(axis=1), 1.0)
+        on = codes[z > 0.5]
+        w = np.maximum(usual, usual.mean() if len(usual) else 1.0) * codes / (on.mean() if len(on) else 1.0)
+        shape = self.weight_shape + w
+        rate = shape / np.maximum(w, 0.1 * self.weight_shape)
+        return RowFactors(*(np.column_stack(pair) for pair in zip(local, (z, shape, rate, rate), strict=True)))
 
     def add_feature(self, q: FeatureFactors) -> FeatureFactors:
-        n_features, n_dims = q.a_shape.shape
-        model = q.observation
-        shape = np.vstack([q.a_shape, np.full((1, n_dims), float(model.feature_shape))])
-        rate = np.vstack([q.a_rate, np.full((1, q.a_rate.shape[1]), model.features_rate(n_dims))])
-        return _features(q.family, model, q.leak, shape, rate)
+        """With less doubt than the prior has: exp(E log A) would else be so small that no count came to it."""
+        n_dims = q.a_shape.shape[1]
+        shape, rate = q.observation.feature_shape, q.observation.features_rate(n_dims)
+        a_shape = np.vstack([q.a_shape, np.full((1, n_dims), shape + 1.0)])
+        a_rate = np.vstack([q.a_rate, np.full((1, q.a_rate.shape[1]), (shape + 1.0) / shape * rate)])
+        return _features(q.family, q.observation, q.leak, a_shape, a_rate)
 
     def unexplained(self, data: CountData, q: FeatureFactors, local: RowFactors) -> Array:
         """Dense: ask for a part of the rows."""

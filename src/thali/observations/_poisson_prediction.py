@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from scipy.special import digamma, gammaln, xlogy
-from scipy.stats import gamma as gamma_law
 
 from thali.binary import Array
 from thali.observations._counts import CountData
@@ -20,7 +19,7 @@ from thali.rng import make_generator
 from thali.variational_protocols import Family
 
 _PASSES, _TOL = 200, 1e-4  # of mean field on new rows: until no presence and no weight moves by this share
-_DRAWS = 200  # of the codes of a new row, from which its density is estimated
+_DRAWS, _KEPT = 200, 32  # of the codes of a new row: its density is estimated from the first, the second are kept
 _RARE = 0.01  # least probability with which either value of a bit is drawn for that
 
 
@@ -85,8 +84,8 @@ class PoissonPrediction:
     def sample_rows(self, rng: np.random.Generator, codes: Array, codebook: dict[str, Array], n_unknown: Any) -> Array:
         """A row for each row of codes, with `n_unknown` features from their prior beside the known ones."""
         mean, spread = self._rates(codes, codebook)
-        with np.errstate(divide="ignore"):
-            shape = np.minimum(mean**2 / np.maximum(spread, 1e-300), 1e9)
+        with np.errstate(over="ignore"):
+            shape = np.clip(mean**2 / np.maximum(spread, 1e-300), 1e-300, 1e9)
         rate = rng.standard_gamma(shape) * (mean / shape)
         n_dims = rate.shape[1]
         counts = np.broadcast_to(np.asarray(n_unknown, dtype=np.int64), len(rate))
@@ -126,7 +125,7 @@ class PoissonPrediction:
         """log p(x_n) of each row, and codes from their posterior (n_rows, n_draws, n_features)."""
         features = codebook["features"]
         K = len(features)
-        log_density, draws = np.zeros(len(data)), np.zeros((len(data), _DRAWS, K))
+        log_density, draws = np.zeros(len(data)), np.zeros((len(data), _KEPT, K), np.float32)
         log_on, log_off = -np.logaddexp(0.0, -log_odds), -np.logaddexp(0.0, log_odds)
         totals, a, b = features.sum(axis=1), self.weight_shape, self.weight_rate
         for n in range(len(data)):
@@ -136,9 +135,9 @@ class PoissonPrediction:
             exposure = totals - features[:, data.missing_dim[hidden]].sum(axis=1)
             p = np.clip(local.z_prob[n], _RARE, 1 - _RARE)
             bits = rng.random((_DRAWS, K)) < p
-            on = local.w_on[n]
-            w = np.maximum(rng.standard_gamma(local.w_shape[n], (_DRAWS, K)) / on, 1e-300)
-            log_w = gamma_law.logpdf(w, a, scale=1 / b) - gamma_law.logpdf(w, local.w_shape[n], scale=1 / on)
+            shape, on = local.w_shape[n], local.w_on[n]
+            w = np.maximum(rng.standard_gamma(shape, (_DRAWS, K)) / on, 1e-300)
+            log_w = a * np.log(b) - gammaln(a) - shape * np.log(on) + gammaln(shape) + (a - shape) * np.log(w) + (on - b) * w
             log_weight = np.where(bits, log_on - np.log(p) + log_w, log_off - np.log1p(-p)).sum(axis=1)
             codes = bits * w
             rates, total = codes @ A, codes @ exposure
@@ -154,7 +153,7 @@ class PoissonPrediction:
                 continue
             weight = np.exp(log_weight - top)
             log_density[n] = top + np.log(weight.mean())
-            draws[n] = codes[rng.choice(_DRAWS, _DRAWS, p=weight / weight.sum())]
+            draws[n] = codes[rng.choice(_DRAWS, _KEPT, p=weight / weight.sum())]
         return log_density, draws
 
     def _add_unknown(

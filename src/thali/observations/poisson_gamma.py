@@ -1,7 +1,7 @@
 """X ~ Poisson((Z * W) A): counts made by features with gamma weights (Paisley, Carin & Blei 2011, section 5.1)."""
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
@@ -42,6 +42,8 @@ class PoissonGamma(PoissonMeanField, PoissonGibbs, PoissonPrediction, ScalarHype
     feature_shape: float = setting(0.1, _shape)
     feature_rate: Any = setting(None, _maybe)
     leak: float = setting(1e-3, _leak)
+
+    takes_sparse: ClassVar[bool] = True
 
     def features_rate(self, n_dims: int) -> float:
         return float(self.feature_shape * n_dims if self.feature_rate is None else self.feature_rate)
