@@ -16,7 +16,8 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ def mean_field(
     return (np.array([score]), model.n_components_), model
 
 
-def methods(size: int, *, published: bool) -> dict[str, Callable[[Any, HiddenCells, int], tuple[Array, Any]]]:
+def methods(size: int, part: str, *, last: bool) -> dict[str, Callable[[Any, HiddenCells, int], tuple[Array, Any]]]:
     mass = size / 4  # as for the report's synthetic data
     finite, sticks = BetaBernoulli(mass=mass, n_features=size), StickBreakingIBP(mass=mass, truncation=size)
     rounds = BetaProcess(mass=mass, truncation=size)
@@ -122,29 +123,25 @@ def methods(size: int, *, published: bool) -> dict[str, Callable[[Any, HiddenCel
         "infinite variational": variational(sticks),
         "beta process": variational(rounds),
     }
-    if published:
+    if part == "known":
         found["finite variational, q(A) independent"] = variational(finite, features="independent")
-    found["finite variational, moves"] = variational(finite, start="spectral", moves=True)
+    if last:
+        found["finite variational, spectral start, moves"] = variational(finite, start="spectral", moves=True)
+        found["infinite Gibbs"] = lambda observation, cells, seed: gibbs(IBP(mass=mass), observation, cells, seed)
     return found
-
-
-def infinite_gibbs(observation: Any, cells: HiddenCells, seed: int) -> tuple[Array, Any]:
-    return gibbs(IBP(mass=25 / 4), observation, cells, seed)
 
 
 # --- what it says ---------------------------------------------------------------------------------
 
 
-def ordinary(cells: HiddenCells, *, quick: bool) -> Iterator[Entry]:
+def ordinary(cells: HiddenCells, *, quick: bool) -> dict[str, Callable[[], tuple[Array, int]]]:
     ranks = RANKS[:2] if quick else RANKS
-    lines: dict[str, Callable[[], tuple[Array, int]]] = {
+    return {
         "column means": lambda: column_means(cells),
         "FA, K validated": lambda: factor_analysis(cells, per_dim=True, grid=ranks),
         "PCA, K validated": lambda: factor_analysis(cells, per_dim=False, grid=ranks),
         "NMF, K validated": lambda: nmf(cells, grid=ranks),
     }
-    for name, method in lines.items():
-        yield {**measured(name, method, cells.n_hidden), "size": None, "restart": 0, "part": "ordinary"}
 
 
 def show(title: str, entries: list[Entry]) -> None:
@@ -215,22 +212,18 @@ def main(arguments: list[str] | None = None) -> int:
     parts = [("known", known, options.sizes), ("learned", LinearGaussian(), options.sizes[-1:])]
     with threadpool_limits(1, "blas"):
         compile_methods()
-        if not record.has("ordinary", "NMF, K validated", None, 0):
-            for entry in ordinary(raw, quick=options.quick):
-                record.add(entry)
-        for part, observation, sizes in parts:
-            for size in sizes:
-                lines = methods(size, published=part == "known")
-                if size == sizes[-1]:
-                    lines["infinite Gibbs"] = infinite_gibbs
-                for restart in range(restarts):
-                    for name, method in lines.items():
-                        if record.has(part, name, size, restart):
-                            continue
-                        entry = measured(
-                            name, lambda m=method, r=restart, o=observation: m(o, cells, r), cells.n_hidden
-                        )
-                        record.add({"part": part, "size": size, "restart": restart, **entry})
+        for restart in range(restarts):
+            for part, observation, sizes in parts:
+                for size in sizes:
+                    for name, method in methods(size, part, last=size == sizes[-1]).items():
+                        if not record.has(part, name, size, restart):
+                            line = partial(method, observation, cells, restart)
+                            entry = measured(name, line, cells.n_hidden)
+                            record.add({"part": part, "size": size, "restart": restart, **entry})
+        for name, line in ordinary(raw, quick=options.quick).items():
+            if not record.has("ordinary", name, None, 0):
+                entry = measured(name, line, cells.n_hidden)
+                record.add({"part": "ordinary", "size": None, "restart": 0, **entry})
     mine = {part: [e for e in record.entries if e["part"] == part] for part in ("ordinary", "known", "learned")}
     about = f"{n_faces} faces, {cells.n_hidden} hidden cells"
     show(f"Faces, the same variances for all ({about}; Table 1)", mine["ordinary"] + mine["known"])
@@ -250,7 +243,7 @@ def compile_methods() -> None:
     """On tiny data, so that no time includes it."""
     rng = np.random.default_rng(0)
     tiny = hide_a_third(rng.integers(0, 2, (40, 2)) @ (3 * rng.standard_normal((2, 8))) + rng.standard_normal((40, 8)))
-    for method in [*methods(3, published=True).values(), infinite_gibbs]:
+    for method in methods(3, "known", last=True).values():
         for observation in (LinearGaussian(noise_var=0.5, feature_var=1.0), LinearGaussian()):
             method(observation, tiny, 0)
 

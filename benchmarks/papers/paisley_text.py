@@ -67,11 +67,7 @@ def sb_bp() -> BetaProcess:
 
 
 def fitted(model: PoissonGamma, prior: Any, counts: Any, **settings: Any) -> LatentFeatures:
-    return LatentFeatures(model, prior, MeanField(**settings), random_state=0).fit(dense(counts))
-
-
-def dense(counts: Any) -> Array:
-    return counts.toarray().astype(float)
+    return LatentFeatures(model, prior, MeanField(**settings), random_state=0).fit(counts)
 
 
 def variational(name: str, shape: float, rank: int | None, part: Partition) -> tuple[LatentFeatures, Array]:
@@ -83,8 +79,8 @@ def variational(name: str, shape: float, rank: int | None, part: Partition) -> t
     elif name == "VB-IBP":
         model = fitted(observation(shape), StickBreakingIBP(truncation=TRUNCATION), part.train, **PLAIN)
     else:
-        model = fitted(observation(shape), IBP(), part.train, n_restarts=1, start="random", tol=1e-4)
-    return model, model.inverse_transform(model.transform(dense(part.given)))
+        model = fitted(observation(shape), IBP(), part.train, n_restarts=1, tol=1e-4)
+    return model, model.inverse_transform(model.transform(part.given))
 
 
 def measure(name: str, shape: float, rank: int | None, part: Partition) -> Entry:
