@@ -3,7 +3,6 @@
 Each restart has its own stream, so its bits do not depend on how many threads there are.
 """
 
-import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -14,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from thali.errors import InvalidParameterError
 from thali.model import Model
-from thali.posterior import Draws
+from thali.progress import RestartProgress
 from thali.run import Result, resolve_n_jobs
 from thali.stopping import on_stop_signal
 
@@ -39,12 +38,12 @@ def optimise(
     *,
     n_jobs: int | None = None,
     max_time: float | None = None,
-    verbose: bool = False,
+    verbose: bool | None = None,
 ) -> Result:
     """Run a restart for each stream; `model` is adapted to X.
 
     Ctrl-C, SIGTERM and `max_time` end each restart after its current pass; those that have not begun are left out, but
-    for the first. The posterior is one draw. The history has the objective and the number of features by (restart,
+    for the first. The history has the objective and the number of features by (restart,
     pass), the last value repeated, and whether each restart settled.
     """
     deadline = float("inf") if max_time is None else time.monotonic() + max_time
@@ -57,7 +56,7 @@ def optimise(
         if number > 0 and is_over():
             return None
         rng = streams[number]
-        state = inference.init(rng, model, data, number)
+        state = inference.init(rng, model, data, number, is_over)
         objective, n_features = [state.objective], [state.n_features]
         changed = True
         while changed and len(objective) <= inference.max_iter and not is_over():
@@ -65,28 +64,25 @@ def optimise(
             drop = objective[-1] - state.objective
             objective.append(state.objective)
             n_features.append(state.n_features)
+            progress.passed(number, state)
             changed = changed and drop > inference.tol * abs(objective[-2])
-        if verbose:
-            end = f"{state.n_features} features, {'settled' if not changed else 'stopped'}"
-            print(
-                f"restart {number}: objective {state.objective:.6g}, {end} after {len(objective) - 1} passes",
-                file=sys.stderr,
-                flush=True,
-            )
+        progress.ended(number, state, settled=not changed)
         return Restart(number, state, objective, n_features, not changed)
 
+    progress = RestartProgress(len(streams), verbose)
     with on_stop_signal(lambda: stop.append("interrupt")), threadpool_limits(1, "blas"):
         data = inference.prepare(model, X)
         with ThreadPoolExecutor(resolve_n_jobs(n_jobs, len(streams))) as pool:
             futures = [pool.submit(run, number) for number in range(len(streams))]
             while wait(futures, _LOOK).not_done:
-                pass
+                progress()
+            progress.close()
         restarts = [found for future in futures if (found := future.result()) is not None]
         best = min(restarts, key=lambda restart: restart.state.objective)
-        draw = inference.record(streams[best.number], best.state, model, data)
+        posterior = inference.posterior(streams[best.number], best.state, model, data)
     cut_short = is_over() and (len(restarts) < len(streams) or not all(restart.settled for restart in restarts))
     reason = ("interrupt" if stop else "max_time") if cut_short else None
-    return Result(Draws.from_chains(model, [[draw]]), _history(restarts, inference.remarks(data)), reason)
+    return Result(posterior, _history(restarts, inference.remarks(data)), reason)
 
 
 def refuse_for_samplers(inference: Any, **settings: Any) -> None:

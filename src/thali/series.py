@@ -42,9 +42,14 @@ def _integer_rule(n: float) -> tuple[Array, Array]:
 
 
 def sum_series(terms: Array, decay: Array | float) -> Array:
-    """sum_{r >= 1} g(r) from the values of g at the nodes (last axis), where g falls as r^(-1 - decay)."""
+    """sum_{r >= 1} g(r) from the values of g at the nodes (last axis), where g falls as r^(-1 - decay).
+
+    Values at the first nodes alone say that g is nothing after them.
+    """
     r, weights = series_nodes()
-    return terms @ weights + terms[..., -1] * r[-1] / decay
+    n_nodes = terms.shape[-1]
+    total = terms @ weights[:n_nodes]
+    return total if n_nodes < len(r) else total + terms[..., -1] * r[-1] / decay
 
 
 def expected_log_complement(log_moment: Callable[[Array], Array], decay: Array | float) -> Array:

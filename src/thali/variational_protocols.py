@@ -59,8 +59,8 @@ class MeanFieldRows(Observation, Protocol):
     def keep_columns(self, part: Any, columns: Array) -> Any:
         """`local`, `statistics` or `q` with these features only, in this order."""
 
-    def add_column(self, local: Any, presence: Array) -> Any:
-        """`local` with one more feature, which rows have with these probabilities; see `add_feature`."""
+    def add_column(self, local: Any, codes: Array) -> Any:
+        """`local` with one more feature, near these codes (n_rows,) as in `init_rows`; see `add_feature`."""
 
     def add_feature(self, q: Any) -> Any:
         """q with one more feature, as in its prior."""
@@ -76,6 +76,23 @@ class MeanFieldRows(Observation, Protocol):
 
     def variational_codebook(self, q: Any) -> dict[str, Array]:
         """What `q.observation` needs to predict: as `codebook` of `FeatureRows`, from q."""
+
+
+@runtime_checkable
+class ScaledFeatures(MeanFieldRows, Protocol):
+    """Features with weights, of which the data know the products only: signs and sizes can change together."""
+
+    def signs(self, q: Any) -> Array:
+        """-1 for the features that are to be shown the other way round, else 1."""
+
+    def stretch(self, q: Any, local: Any) -> Array:
+        """Factors of the codes that suit the laws of weights and features best; `local` is a sequence of parts."""
+
+    def turned(self, part: Any, factors: Array) -> Any:
+        """`local`, `statistics` or `q` with codes times these factors and features divided by them.
+
+        Signs leave the bound as it is. With other factors `local` is where `update_rows` can go on, no more.
+        """
 
 
 @runtime_checkable

@@ -14,7 +14,8 @@ from thali.series import log_beta_moment, series_nodes, sum_series
 
 Array = np.ndarray
 
-_BLOCK = 256  # atoms whose series are summed at a time, to bound the memory
+_BLOCK = 64  # atoms whose series are summed at a time: they share their number of nodes
+_STRIDE, _NOTHING = 16, 60.0  # nodes are looked at in strides for where the terms have fallen by a factor e^-60
 _NO_LATER = 1e-8  # q(T) matters only if d > 1 has some probability
 _SMALLEST = 1e-10  # of a, b, u, v
 _HALVINGS = 30
@@ -31,10 +32,29 @@ def log_rest_gradient(a: Array, b: Array, u: Array, v: Array) -> Array:
 
 
 def _log_rest(a: Array, b: Array, u: Array, v: Array, *, gradient: bool) -> Array:
-    if len(a) > _BLOCK:
-        pieces = [slice(i, i + _BLOCK) for i in range(0, len(a), _BLOCK)]
-        return np.hstack([_log_rest(a[s], b[s], u[s], v[s], gradient=gradient) for s in pieces])
+    n_nodes = _nodes_in_use(a, b, u, v)
+    order = np.argsort(n_nodes, kind="stable")
+    result = np.empty((5 if gradient else 1, len(a)))
+    for start in range(0, len(a), _BLOCK):
+        s = order[start : start + _BLOCK]
+        result[:, s] = _log_rest_block(a[s], b[s], u[s], v[s], n_nodes[s[-1]], gradient=gradient)
+    return result
+
+
+def _nodes_in_use(a: Array, b: Array, u: Array, v: Array) -> Array:
+    """How many nodes of the series each atom needs: few, unless its weight may be close to one.
+
+    The log of E[weight^r] falls ever faster in log r, so after e^-60 nothing comes.
+    """
     r, _ = series_nodes()
+    coarse = r[::_STRIDE]
+    log_moment = log_beta_moment(a[:, None], b[:, None], coarse) - u[:, None] * np.log1p(coarse / v[:, None])
+    n_passed = (log_moment > log_moment[:, :1] - _NOTHING).sum(axis=1)
+    return np.where(n_passed < len(coarse), n_passed * _STRIDE + 1, len(r))
+
+
+def _log_rest_block(a: Array, b: Array, u: Array, v: Array, n_nodes: int, *, gradient: bool) -> Array:
+    r = series_nodes()[0][:n_nodes]
     decay = b + u
     a, b, u, v = (x[:, None] for x in (a, b, u, v))
     log_late = np.log1p(r / v)
@@ -44,7 +64,8 @@ def _log_rest(a: Array, b: Array, u: Array, v: Array, *, gradient: bool) -> Arra
         return -total[None]
     by_b = digamma(a + b) - digamma(a + b + r)
     by_a = by_b + digamma(a + r) - digamma(a)
-    end = terms[:, -1] * r[-1] / decay**2  # the decay of the remainder depends on b and u
+    # the decay of the remainder depends on b and u
+    end = terms[:, -1] * r[-1] / decay**2 if n_nodes == len(series_nodes()[0]) else 0.0
     # eq: PCB11.log-rest-gradient
     return -np.stack(
         [

@@ -5,10 +5,11 @@ q(T_k | d_k > 1) = Gamma(u, v); mass and concentration are numbers or have Gamma
 numbers of rows with and without the feature. Paisley, Carin & Blei (2011), with the corrections of docs/equations.md.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import digamma, gammaln, xlogy
+from scipy.special import digamma, gammainc, gammaln, xlogy
 
 from thali.priors._beta_process_atoms import AtomTerms, atom_bound, expected_log_rest
 from thali.priors._entropies import gamma_entropy
@@ -33,6 +34,34 @@ class Weights(NamedTuple):
     def later(self) -> Array:
         """q(d > 1)."""
         return self.rounds[:, 1:].sum(axis=1)
+
+    @property
+    def atoms(self) -> tuple[Array, Array, Array, Array, Array]:
+        """The fields with an entry per atom, which are the first ones."""
+        return self.rounds, self.a, self.b, self.u, self.v
+
+    def with_atoms(self, atoms: Iterable[Array]) -> "Weights":
+        rounds, a, b, u, v = atoms
+        return self._replace(rounds=rounds, a=a, b=b, u=u, v=v)
+
+
+def prior_atoms(n_atoms: int, n_rounds: int, mass: ScalarFactor, concentration: ScalarFactor) -> Weights:
+    """The prior of each atom when atoms are in the order of their rounds."""
+    # so many atoms must fit into the rounds
+    arrivals = max(mass.mean, n_atoms / n_rounds) * np.arange(n_rounds + 1)
+    rounds = np.diff(gammainc(np.arange(1, n_atoms + 1)[:, None], arrivals), axis=1)  # eq: PCB11.order
+    rounds /= rounds.sum(axis=1, keepdims=True)
+    breaks = rounds @ np.arange(n_rounds) / np.maximum(rounds[:, 1:].sum(axis=1), 1e-300)
+    ones = np.ones(n_atoms)
+    return Weights(
+        rounds=rounds,
+        a=ones,
+        b=concentration.mean * ones,
+        u=np.maximum(breaks, 1.0),
+        v=concentration.mean * ones,
+        mass=mass,
+        concentration=concentration,
+    )
 
 
 def atom_terms(q: Weights, counts: Array, n_rows: int) -> AtomTerms:

@@ -23,6 +23,11 @@ class StickWeights(NamedTuple):
     mass: ScalarFactor
 
 
+def prior_sticks(mass: ScalarFactor, n_features: int) -> Array:
+    """tau of sticks that nothing is known of."""
+    return np.vstack([np.full(n_features, mass.mean), np.ones(n_features)])
+
+
 def expected_log_sticks(tau: Array) -> Array:
     """E log v_k."""
     return digamma(tau[0]) - digamma(tau.sum(axis=0))

@@ -13,7 +13,7 @@ from scipy.special import digamma, gammaln
 
 from thali.binary import Array, check_binary, column_counts, history_counts
 from thali.distributions import Gamma
-from thali.errors import InvalidDataError
+from thali.errors import InvalidDataError, InvalidParameterError
 from thali.priors._entropies import beta_entropy
 from thali.priors._scalar_factor import ScalarFactor
 from thali.slice_sampling import slice_sample_positive
@@ -104,6 +104,17 @@ class BetaBernoulli(ScalarHypers):
         mass = ScalarFactor.of(self, "mass")
         a = np.full(self.n_features, mass.mean / self.n_features)
         return BetaWeights(np.vstack([a, np.ones(self.n_features)]), mass)
+
+    def reorder_weights(self, q: BetaWeights, order: Array) -> BetaWeights:
+        return q._replace(tau=q.tau[:, order])
+
+    def grow_weights(self, q: BetaWeights, n_features: int) -> BetaWeights:
+        if n_features != self.n_features:
+            raise InvalidParameterError(
+                f"BetaBernoulli has {self.n_features} features, which its law depends on. Got {n_features}; "
+                f"use BetaBernoulli(n_features={n_features}), or IBP() if their number is not known."
+            )
+        return q
 
     def expected_log_odds(self, q: BetaWeights) -> Array:
         # eq: DV09.finite-log-odds

@@ -10,15 +10,22 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from scipy.special import digamma, gammainc, gammaincc
+from scipy.special import digamma, gammaincc
 
 from thali.binary import Array, column_counts
 from thali.distributions import Gamma
 from thali.errors import InvalidParameterError
 from thali.priors._beta_process_atoms import ascend, expected_log_rest, log_rest_gradient
-from thali.priors._beta_process_weights import Weights, atom_terms, bound, update_rounds, update_scalars
+from thali.priors._beta_process_weights import (
+    Weights,
+    atom_terms,
+    bound,
+    prior_atoms,
+    update_rounds,
+    update_scalars,
+)
 from thali.priors._by_counts import ByCounts
-from thali.priors._enough import enough
+from thali.priors._enough import check_growth, enough
 from thali.priors._round_penalties import PENALTIES, RoundPenalty
 from thali.priors._rounds import expected_columns, log_column_rates
 from thali.priors._scalar_factor import ScalarFactor
@@ -140,26 +147,27 @@ class BetaProcess(ByCounts):
         mass, concentration = ScalarFactor.of(self, "mass"), ScalarFactor.of(self, "concentration")
         n_rounds = self.rounds or min(enough(mass.mean, concentration.mean, n_rows, _LEFT_OUT), _MOST_CHOSEN)
         n_atoms = self.truncation or _enough_atoms(mass.mean * n_rounds)
+        self._check_exact(n_atoms)
+        return prior_atoms(n_atoms, n_rounds, mass, concentration)
+
+    def reorder_weights(self, q: Weights, order: Array) -> Weights:
+        return q.with_atoms(field[order] for field in q.atoms)
+
+    def grow_weights(self, q: Weights, n_features: int) -> Weights:
+        """The new atoms come after the others, in the rounds that they have as the last ones in order."""
+        check_growth(self, len(q.a), n_features, self.truncation, _MOST)
+        self._check_exact(n_features)
+        last = prior_atoms(n_features, q.rounds.shape[1], q.mass, q.concentration)
+        return q.with_atoms(
+            np.concatenate([old, new[len(q.a) :]]) for old, new in zip(q.atoms, last.atoms, strict=True)
+        )
+
+    def _check_exact(self, n_atoms: int) -> None:
         if self.round_penalty == "exact" and n_atoms > _MOST_EXACT:
             raise InvalidParameterError(
                 f'BetaProcess with round_penalty="exact" takes at most {_MOST_EXACT} atoms. Got truncation={n_atoms}; '
                 'use fewer, or round_penalty="none".'
             )
-        # so many atoms must fit into the rounds
-        arrivals = max(mass.mean, n_atoms / n_rounds) * np.arange(n_rounds + 1)
-        rounds = np.diff(gammainc(np.arange(1, n_atoms + 1)[:, None], arrivals), axis=1)  # eq: PCB11.order
-        rounds /= rounds.sum(axis=1, keepdims=True)
-        breaks = rounds @ np.arange(n_rounds) / np.maximum(rounds[:, 1:].sum(axis=1), 1e-300)
-        ones = np.ones(n_atoms)
-        return Weights(
-            rounds=rounds,
-            a=ones,
-            b=concentration.mean * ones,
-            u=np.maximum(breaks, 1.0),
-            v=concentration.mean * ones,
-            mass=mass,
-            concentration=concentration,
-        )
 
     def expected_log_odds(self, q: Weights) -> Array:
         both = digamma(q.a + q.b)

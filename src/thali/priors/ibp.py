@@ -165,6 +165,42 @@ class IBP(ByCounts):
             current = current.updated(**{name: float(value)})
         return current
 
+    # --- variational weights: those of a truncated prior with the same law in the limit --------------------
+
+    def _truncated(self) -> Any:
+        from thali.priors.beta_process import BetaProcess  # they build on this module
+        from thali.priors.stick_breaking import StickBreakingIBP
+
+        if "discount" in self.learned or self.discount != 0:
+            raise InvalidParameterError(
+                "Variational inference with IBP is known for the one- and two-parameter process. "
+                f"Got discount={self.discount}; use 0, or a sampler such as CollapsedGibbs()."
+            )
+        if "concentration" not in self.learned and self.concentration == 1:
+            return StickBreakingIBP(self.mass)
+        return BetaProcess(self.mass, self.concentration)
+
+    def init_weights(self, n_rows: int) -> Any:
+        return self._truncated().init_weights(n_rows)
+
+    def expected_log_odds(self, q: Any) -> Array:
+        return self._truncated().expected_log_odds(q)
+
+    def expected_weights(self, q: Any) -> Array:
+        return self._truncated().expected_weights(q)
+
+    def update_weights(self, q: Any, counts: Array, n_rows: int) -> Any:
+        return self._truncated().update_weights(q, counts, n_rows)
+
+    def weights_bound(self, q: Any, counts: Array, n_rows: int) -> float:
+        return self._truncated().weights_bound(q, counts, n_rows)
+
+    def reorder_weights(self, q: Any, order: Array) -> Any:
+        return self._truncated().reorder_weights(q, order)
+
+    def grow_weights(self, q: Any, n_features: int) -> Any:
+        return self._truncated().grow_weights(q, n_features)
+
 
 def _slice_unit(log_density: Any, x: float, rng: np.random.Generator) -> float:
     """Slice sampling on (0, 1), moved on the logit scale (Jacobian x (1 - x))."""

@@ -15,7 +15,7 @@ from thali.binary import Array, check_binary, column_counts
 from thali.distributions import Gamma
 from thali.errors import InvalidDataError, InvalidParameterError
 from thali.priors import _stick_weights as sticks
-from thali.priors._enough import enough
+from thali.priors._enough import check_growth, enough
 from thali.priors._scalar_factor import ScalarFactor
 from thali.priors._stick_weights import StickWeights
 from thali.priors._taylor import taylor_interval
@@ -119,7 +119,15 @@ class StickBreakingIBP(ScalarHypers):
     def init_weights(self, n_rows: int) -> StickWeights:
         mass = ScalarFactor.of(self, "mass")
         K = self.truncation or min(enough(mass.mean, mass.mean, n_rows, _LEFT_OUT), _MOST)
-        return StickWeights(np.vstack([np.full(K, mass.mean), np.ones(K)]), mass)
+        return StickWeights(sticks.prior_sticks(mass, K), mass)
+
+    def reorder_weights(self, q: StickWeights, order: Array) -> StickWeights:
+        """Sticks are not exchangeable: the bound changes, and is best with the counts in decreasing order."""
+        return q._replace(tau=q.tau[:, order])
+
+    def grow_weights(self, q: StickWeights, n_features: int) -> StickWeights:
+        check_growth(self, q.tau.shape[1], n_features, self.truncation, _MOST)
+        return q._replace(tau=np.hstack([q.tau, sticks.prior_sticks(q.mass, n_features - q.tau.shape[1])]))
 
     def expected_log_odds(self, q: StickWeights) -> Array:
         # eq: DV09.infinite-log-odds

@@ -1,0 +1,187 @@
+"""Parts of the benchmarks of the papers' real data: splits, scores and ordinary models."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.stats import multivariate_normal
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.papers.heldout_cells import (
+    HiddenCells,
+    column_means,
+    factor_rows,
+    fit_nmf,
+    hide_a_third,
+    log_mean_rows,
+    normal_rows,
+)
+from benchmarks.papers.paisley_genomes import by_region, clearness, shared
+from benchmarks.papers.word_counts import (
+    Corpus,
+    kl_loss,
+    kl_nmf,
+    kl_nmf_rates,
+    partition,
+    perplexity,
+    smoothed,
+    split_tokens,
+    unigram,
+    update_left,
+    update_right,
+)
+from thali.observations._factor_em import FactorFit
+
+# --- hidden cells ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n_rows", "n_dims"), [(20, 9), (21, 10), (7, 1)])
+def test_a_third_of_the_last_half_is_hidden(rng, n_rows, n_dims):
+    cells = hide_a_third(rng.standard_normal((n_rows, n_dims)))
+    per_row = cells.hidden.sum(axis=1)
+    assert not per_row[: -(-n_rows // 2)].any()
+    assert set(per_row[-(-n_rows // 2) :]) == {max(1, round(n_dims / 3))}
+    np.testing.assert_array_equal(np.isnan(cells.seen), cells.hidden)
+    np.testing.assert_array_equal(cells.hidden, hide_a_third(rng.standard_normal((n_rows, n_dims))).hidden)
+
+
+def test_rows_of_a_factor_analysis_are_conditional_normals(rng):
+    X = rng.standard_normal((8, 5))
+    fit = FactorFit(rng.standard_normal(5), rng.standard_normal((2, 5)), rng.uniform(0.5, 1.0, 5))
+    cells = hide_a_third(X)
+    cov = fit.loadings.T @ fit.loadings + np.diag(fit.noise_var)
+    wanted = []
+    for row in cells.test_rows:
+        seen = ~cells.hidden[row]
+        whole = multivariate_normal(fit.mean, cov).logpdf(X[row])
+        wanted.append(whole - multivariate_normal(fit.mean[seen], cov[np.ix_(seen, seen)]).logpdf(X[row, seen]))
+    np.testing.assert_allclose(factor_rows(cells, fit), wanted, rtol=1e-10)
+
+
+def test_scores_of_independent_cells_and_of_mixtures(rng):
+    X = rng.standard_normal((6, 4))
+    cells = hide_a_third(X)
+    density = multivariate_normal(0.5, 2.0).logpdf
+    wanted = [sum(density(x) for x in X[row, cells.hidden[row]]) for row in cells.test_rows]
+    rows = normal_rows(cells, np.full(4, 0.5), 2.0)
+    np.testing.assert_allclose(rows, wanted, rtol=1e-12)
+    np.testing.assert_allclose(log_mean_rows([rows, rows - np.log(3)]), rows + np.log(2 / 3), rtol=1e-12)
+    assert column_means(cells)[0].shape == (3,)
+
+
+def test_nmf_finds_cells_of_a_product_that_it_never_saw(rng):
+    X = rng.uniform(0, 1, (60, 2)) @ rng.uniform(0, 1, (2, 30))
+    cells = hide_a_third(X)
+    left = X - fit_nmf(cells.seen, 2, n_rounds=200)
+    assert np.abs(left[cells.hidden]).max() < 0.02 * X.std()
+    lied = HiddenCells(np.where(cells.hidden, 100.0, X), cells.hidden)
+    np.testing.assert_array_equal(fit_nmf(cells.seen, 2), fit_nmf(lied.seen, 2))
+
+
+# --- word counts -----------------------------------------------------------------------------------
+
+
+def test_tokens_are_split_in_halves(rng):
+    counts = sparse.csr_array(rng.poisson(0.7, (40, 12)))
+    given, asked = split_tokens(rng, counts)
+    np.testing.assert_array_equal((given + asked).toarray(), counts.toarray())
+    np.testing.assert_array_equal(given.sum(axis=1), counts.sum(axis=1) // 2)
+    assert given.data.min() > 0
+    assert asked.data.min() > 0
+
+
+def test_half_of_each_words_tokens_are_given_on_average(rng):
+    counts = sparse.csr_array(np.array([[10, 3, 1, 6]]))
+    mean = np.mean([split_tokens(rng, counts)[0].toarray()[0] for _ in range(4000)], axis=0)
+    np.testing.assert_allclose(mean, [5.0, 1.5, 0.5, 3.0], atol=0.12)  # six errors of the first
+
+
+def test_a_partition_depends_on_its_number_alone(rng):
+    corpus = Corpus(sparse.csr_array(rng.poisson(2.0, (16, 5))), list("abcde"))
+    one, again, other = partition(corpus, 0), partition(corpus, 0), partition(corpus, 1)
+    assert one.train.shape == (10, 5)
+    assert one.given.shape == one.asked.shape == (6, 5)
+    for left, right in zip(one, again, strict=True):
+        np.testing.assert_array_equal(left.toarray(), right.toarray())
+    assert (one.train != other.train).nnz > 0
+    assert one.train.sum() + one.given.sum() + one.asked.sum() == corpus.counts.sum()
+
+
+def test_perplexity_golden():
+    rates = np.array([[1, 2], [0.5, 0.3], [2.5, 0.7]]).T
+    asked = sparse.csr_array(np.array([[2, 1], [0, 3], [4, 0]]).T)
+    assert perplexity(rates, asked) == pytest.approx(3.30878933489, rel=1e-11)
+    assert perplexity(7 * rates, asked) == pytest.approx(3.30878933489, rel=1e-11)
+    flat = np.ones((2, 3))
+    assert perplexity(flat, asked) == pytest.approx(3.0)
+    assert perplexity(smoothed(rates, share=1.0), asked) == pytest.approx(3.0)
+
+
+def _golden_problem():
+    i, j = np.mgrid[:6, :5]
+    counts = sparse.csr_array((3 * i + 5 * j + i * j + 1) % 4)
+
+    def wave(c, n, m):
+        return np.sin(c + 1.3 * np.arange(n)[:, None] + 0.7 * np.arange(m))
+
+    return counts, 1 + 0.3 * wave(0, 6, 2), 1 + 0.3 * wave(1, 2, 5)
+
+
+def test_multiplicative_updates_golden():
+    counts, W, H = _golden_problem()
+    losses = []
+    for _ in range(6):
+        losses.append(kl_loss(counts, W, H))
+        H = update_right(counts, W, H)
+        W = update_left(counts, W, H)
+    wanted = [23.3875479558, 13.3705685515, 13.3368988088, 13.278930006, 13.1309699587, 12.7262462871]
+    np.testing.assert_allclose(losses, wanted, rtol=1e-11)
+
+
+def test_multiplicative_updates_never_raise_the_divergence(rng):
+    counts = sparse.csr_array(rng.poisson(rng.gamma(0.3, 3.0, (30, 20))))
+    W, H = rng.uniform(0.5, 1.5, (30, 4)), rng.uniform(0.5, 1.5, (4, 20))
+    losses = [kl_loss(counts, W, H)]
+    for _ in range(40):
+        H = update_right(counts, W, H)
+        losses.append(kl_loss(counts, W, H))
+        W = update_left(counts, W, H)
+        losses.append(kl_loss(counts, W, H))
+    assert np.diff(losses).max() <= 1e-9 * losses[0]
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_topics_predict_better_than_words_alone(rng):
+    true = rng.gamma(0.05, 1.0, (3, 40)) + 1e-3
+    weights = rng.gamma(0.3, 1.0, (160, 3))
+    rates = weights @ (true / true.sum(axis=1, keepdims=True))
+    corpus = Corpus(sparse.csr_array(rng.poisson(100 * rates / rates.sum(axis=1, keepdims=True))), [""] * 40)
+    part = partition(corpus, 0)
+    _, topics = kl_nmf(rng, part.train, 3)
+    found = perplexity(smoothed(kl_nmf_rates(part.given, topics)), part.asked)
+    assert found < 0.9 * perplexity(smoothed(unigram(part)), part.asked)
+
+
+# --- shared features -------------------------------------------------------------------------------
+
+
+def test_sharing_by_region():
+    z = np.array([[1, 0, 1], [1, 0, 0], [0, 1, 0], [0, 1, 1]], dtype=float)
+    region = np.array(["a", "a", "b", "b"])
+    table = shared(z)
+    np.testing.assert_array_equal(table[0], [2, 1, 0, 1])
+    names, means = by_region(table, region)
+    assert names == ["a", "b"]
+    np.testing.assert_allclose(means, [[1.0, 0.25], [0.25, 1.0]])
+
+
+def test_clear_sharing_is_told_from_none(rng):
+    region = np.repeat(["a", "b", "c"], 20)
+    own = (region[:, None] == np.array(["a", "b", "c"])).astype(float)
+    clear, none = clearness(shared(own), region), clearness(shared(rng.random((60, 5))), region)
+    assert (clear["within"], clear["between"], clear["neighbours"]) == (1.0, 0.0, 1.0)
+    assert none["neighbours"] < 0.6
+    assert none["within"] == pytest.approx(none["between"], rel=0.2)
