@@ -63,8 +63,8 @@ class MeanFieldBits(MeanFieldGaussian):
         sums = gaussian_sums(data, total, gram, crosses.sum(axis=0), new, new, float(entropies.sum()), n_threads)
         return BitFactors(new), sums
 
-    def add_column(self, local: BitFactors, presence: Array) -> BitFactors:
-        return BitFactors(np.column_stack([local.z_prob, presence]).astype(local.z_prob.dtype, copy=False))
+    def add_column(self, local: BitFactors, codes: Array) -> BitFactors:
+        return BitFactors(np.column_stack([local.z_prob, codes]).astype(local.z_prob.dtype, copy=False))
 
     def draw_rows(self, rng: np.random.Generator, local: BitFactors) -> tuple[Array, Array]:
         bits = (rng.random(local.z_prob.shape) < local.z_prob).astype(np.uint8)
