@@ -16,6 +16,7 @@ Array = np.ndarray
 Generator = np.random.Generator
 
 ALL = 10**6
+_ROUNDING = 1e-12  # of the bound
 _PASSES = 8  # after which a trial must be better
 _WORK, _FEWEST, _MOST = 8_000_000, 8, 48  # trials without success after which the search ends: so many cells in all
 
@@ -95,10 +96,10 @@ def prune(problem: Problem, state: State) -> State:
         features = problem.model.observation.variational_codebook(state.q)["features"]
         size = state.statistics.counts * np.einsum("kd,kd->k", features, features)
         for k in {int(np.argmin(size)), int(np.argmin(state.statistics.counts))}:
-            smaller = _without(problem, state, k)
-            if smaller.bound >= state.bound:  # its sums may still have the entropy of the bits that are gone
+            smaller, enough = _without(problem, state, k), state.bound - _ROUNDING * abs(state.bound)
+            if smaller.bound >= enough:  # its sums may still have the entropy of the bits that are gone
                 smaller = refit(problem, smaller.local, smaller.q, smaller.weights)
-            if smaller.bound >= state.bound:
+            if smaller.bound >= enough:
                 state = smaller
                 break
         else:
