@@ -14,6 +14,7 @@ from thali.observations._conditional import ConditionalGaussian
 from thali.observations._gaussian import GaussianData, GaussianRows, with_room
 from thali.observations._gaussian_model import GaussianModel
 from thali.observations._hard import HardGaussian
+from thali.observations._mean_field_bits import MeanFieldBits
 from thali.observations._parallel import ParallelGaussian
 from thali.observations._particles import GaussianParticles
 from thali.observations._prediction import Encoded
@@ -25,7 +26,13 @@ _SCANS, _DRAWS = 120, 120
 
 @dataclass(frozen=True, eq=False)
 class LinearGaussian(
-    ColumnProposals, ConditionalGaussian, GaussianParticles, ParallelGaussian, HardGaussian, GaussianModel
+    ColumnProposals,
+    ConditionalGaussian,
+    GaussianParticles,
+    ParallelGaussian,
+    HardGaussian,
+    MeanFieldBits,
+    GaussianModel,
 ):
     """Binary features that add up, with Gaussian noise.
 
