@@ -45,6 +45,7 @@ LAYERS = (
         {
             "model",
             "posterior",
+            "variational_posterior",
             "consensus",
             "prediction",
             "diagnostics",
@@ -104,6 +105,10 @@ SIDEWAYS = {
     ("posterior", "consensus"),
     ("posterior", "diagnostics"),
     ("prediction", "posterior"),
+    ("prediction", "variational_posterior"),
+    ("variational_posterior", "posterior"),
+    ("variational_posterior", "consensus"),
+    ("variational_posterior", "model"),
     ("restarts", "diagnostics"),
     ("judgement", "diagnostics"),
     ("judgement", "restarts"),

@@ -3,11 +3,11 @@
 from typing import Any, NamedTuple
 
 from thali.errors import InvalidParameterError
-from thali.inference import BPMeans, CollapsedGibbs, Gibbs, ParticleFilter, SliceSampler
+from thali.inference import BPMeans, CollapsedGibbs, Gibbs, MeanField, ParticleFilter, SliceSampler
 from thali.model import check_composition, lacking
 
 AUTO = (CollapsedGibbs, Gibbs, SliceSampler)  # in order of preference
-ALL = (*AUTO, BPMeans, ParticleFilter)
+ALL = (*AUTO, MeanField, BPMeans, ParticleFilter)
 
 
 class Choice(NamedTuple):

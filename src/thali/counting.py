@@ -22,14 +22,12 @@ class HowMany(NamedTuple):
 def how_many(X: Any, **settings: Any) -> HowMany:
     """Fit `LatentFeatures(**settings)` to X and count its features."""
     model = LatentFeatures(**settings).fit(X)
-    in_use = model.posterior_.draws["n_features"]
-    low, high = np.quantile(in_use, [0.05, 0.95], method="inverted_cdf")
-    return HowMany(model.n_components_, (int(low), int(high)), model.k_posterior_, reason(model))
+    return HowMany(model.n_components_, model.posterior_.k_interval, model.k_posterior_, reason(model))
 
 
 def reason(model: LatentFeatures) -> str:
     """4 features persist and 0.8 more come and go on average; all 4 chains agree (R-hat and ESS are good)."""
-    others = max(0.0, float(model.posterior_.draws["n_features"].mean() - model.stability_.sum()))
+    others = max(0.0, model.posterior_.k_mean - float(model.stability_.sum()))
     persist = "1 feature persists" if model.n_components_ == 1 else f"{model.n_components_} features persist"
     floor = getattr(model.posterior_.model.observation, "noise_floor", 0.0)
     at = f" at noise floor {np.mean(floor):g}" if np.any(np.asarray(floor) > 0) else ""

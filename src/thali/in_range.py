@@ -3,10 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
-
 from thali.errors import InvalidParameterError, ThaliError
-from thali.posterior import Draws
+from thali.posterior import Posterior
 
 
 @contextmanager
@@ -23,6 +21,6 @@ def numbers_in_range() -> Iterator[None]:
         ) from error
 
 
-def check_finite(posterior: Draws) -> None:
-    if not all(np.isfinite(values).all() for values in posterior.draws.values()):
+def check_finite(posterior: Posterior) -> None:
+    if not posterior.is_finite():
         raise FloatingPointError("a draw is not finite")

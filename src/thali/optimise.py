@@ -14,7 +14,6 @@ from threadpoolctl import threadpool_limits
 
 from thali.errors import InvalidParameterError
 from thali.model import Model
-from thali.posterior import Draws
 from thali.run import Result, resolve_n_jobs
 from thali.stopping import on_stop_signal
 
@@ -44,7 +43,7 @@ def optimise(
     """Run a restart for each stream; `model` is adapted to X.
 
     Ctrl-C, SIGTERM and `max_time` end each restart after its current pass; those that have not begun are left out, but
-    for the first. The posterior is one draw. The history has the objective and the number of features by (restart,
+    for the first. The history has the objective and the number of features by (restart,
     pass), the last value repeated, and whether each restart settled.
     """
     deadline = float("inf") if max_time is None else time.monotonic() + max_time
@@ -57,7 +56,7 @@ def optimise(
         if number > 0 and is_over():
             return None
         rng = streams[number]
-        state = inference.init(rng, model, data, number)
+        state = inference.init(rng, model, data, number, is_over)
         objective, n_features = [state.objective], [state.n_features]
         changed = True
         while changed and len(objective) <= inference.max_iter and not is_over():
@@ -83,10 +82,10 @@ def optimise(
                 pass
         restarts = [found for future in futures if (found := future.result()) is not None]
         best = min(restarts, key=lambda restart: restart.state.objective)
-        draw = inference.record(streams[best.number], best.state, model, data)
+        posterior = inference.posterior(streams[best.number], best.state, model, data)
     cut_short = is_over() and (len(restarts) < len(streams) or not all(restart.settled for restart in restarts))
     reason = ("interrupt" if stop else "max_time") if cut_short else None
-    return Result(Draws.from_chains(model, [[draw]]), _history(restarts, inference.remarks(data)), reason)
+    return Result(posterior, _history(restarts, inference.remarks(data)), reason)
 
 
 def refuse_for_samplers(inference: Any, **settings: Any) -> None:

@@ -1,5 +1,6 @@
 """The capabilities of optimisers, beside those of `thali.protocols`."""
 
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 from thali.protocols import Array, FeatureRows, Generator, Inference
@@ -62,14 +63,17 @@ class Optimiser(Inference, Protocol):
     def prepare(self, model: Any, X: Array) -> Any:
         """What all restarts share."""
 
-    def init(self, rng: Generator, model: Any, data: Any, restart: int) -> Any:
-        """A state to begin with. It has an `objective` and a number of features `n_features`."""
+    def init(
+        self, rng: Generator, model: Any, data: Any, restart: int, is_over: Callable[[], bool] | None = None
+    ) -> Any:
+        """A state to begin with. It has an `objective` and a number of features `n_features`. A long search for one
+        should end once `is_over()`."""
 
     def step(self, rng: Generator, state: Any, model: Any, data: Any) -> tuple[Any, bool]:
         """(the state after a pass, whether anything changed)."""
 
-    def record(self, rng: Generator, state: Any, model: Any, data: Any) -> Any:
-        """What the posterior keeps of the best state: a `thali.posterior.Draw`."""
+    def posterior(self, rng: Generator, state: Any, model: Any, data: Any) -> Any:
+        """That of the best state: a `thali.posterior.Posterior`."""
 
     def remarks(self, data: Any) -> dict[str, float]:
         """What else there is to say of the run."""

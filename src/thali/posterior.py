@@ -5,7 +5,8 @@ representative, shows the features that persist, and new rows are encoded by the
 """
 
 import math
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from thali.rng import make_generator
 
 Array = np.ndarray
 
-_POOLED = 16  # draws over which predictive densities are averaged
+POOLED = 16  # draws over which predictive densities are averaged
 
 
 class Draw(NamedTuple):
@@ -48,7 +49,78 @@ class Predictor(NamedTuple):
         return self.observation.encode(X, self.codebook, self.log_odds, self.rate if rate is None else rate)
 
 
-class Draws:
+class Posterior(ABC):
+    """What estimators and predictions ask of any posterior: draws by (chain, draw), and what they say of new rows."""
+
+    model: Model
+    n_chains: int
+    n_draws: int
+    filters: Filters | None = None  # of particle filters only
+
+    @property
+    @abstractmethod
+    def n_rows(self) -> int:
+        """Rows that were fitted."""
+
+    @property
+    @abstractmethod
+    def k_posterior(self) -> dict[int, float]:
+        """P(number of features = K)."""
+
+    @property
+    @abstractmethod
+    def consensus(self) -> Consensus:
+        """The features that persist."""
+
+    @property
+    @abstractmethod
+    def encoder(self) -> "Predictor":
+        """The persistent features, as new rows are encoded by them."""
+
+    @abstractmethod
+    def is_finite(self) -> bool:
+        """Whether all numbers stayed in range."""
+
+    @abstractmethod
+    def features(self, chain: int, draw: int) -> Array:
+        """Mean of the features in use in one draw, (n_features, n_dims)."""
+
+    @abstractmethod
+    def predictor(self, chain: int, draw: int, columns: Array | None = None) -> "Predictor":
+        """How one draw sees a new row; of its features only `columns`, the others then count as unknown."""
+
+    @abstractmethod
+    def pooled(self) -> list["Predictor"]:
+        """The predictors over which predictions of new rows are averaged, with definite features where their model
+        cannot integrate them out."""
+
+    @abstractmethod
+    def fitted_draws(self, rows: Array, limit: int) -> Iterator[tuple[Any, Array, dict[str, Array]]]:
+        """(concrete observation model, codes of these fitted rows, codebook) of at most `limit` draws."""
+
+    @property
+    def k_mean(self) -> float:
+        """Expected number of features in use."""
+        return float(sum(k * share for k, share in self.k_posterior.items()))
+
+    @property
+    def k_interval(self) -> tuple[int, int]:
+        """Central 90 % of the number of features in use."""
+        numbers = np.array(sorted(self.k_posterior))
+        up_to = np.cumsum([self.k_posterior[int(k)] for k in numbers]) + 1e-12
+        return int(numbers[np.argmax(up_to >= 0.05)]), int(numbers[np.argmax(up_to >= 0.95)])
+
+    def spaced(self, limit: int) -> list[tuple[int, int]]:
+        """(chain, draw) of at most `limit` draws, evenly spaced over all chains."""
+        return [divmod(int(i), self.n_draws) for i in evenly(self.n_chains * self.n_draws, limit)]
+
+    def log_density(self, X: Array) -> Array:
+        """log p(x_n | data) of new rows: the mean density over what is pooled."""
+        parts = np.stack([predictor.encode(X).log_density for predictor in self.pooled()])
+        return np.logaddexp.reduce(parts, axis=0) - math.log(len(parts))
+
+
+class Draws(Posterior):
     """Draws of several chains, all of the same length.
 
     `draws` maps names to (chain, draw) arrays of label-invariant quantities: `n_features` (in use by some row), `n_on`
@@ -60,7 +132,6 @@ class Draws:
     ) -> None:
         self.model, self.draws, self.hyper, self.packed_z, self.codebooks = model, draws, hyper, Z, codebooks
         self.n_chains, self.n_draws = draws["n_features"].shape
-        self.filters: Filters | None = None  # of particle filters only
 
     @classmethod
     def from_chains(cls, model: Model, chains: Sequence[Sequence[Draw]]) -> "Draws":
@@ -143,13 +214,17 @@ class Draws:
         rate = model.prior.new_rate(self.n_rows + 1) + float(unknown)
         return Predictor(model.observation, codebook, log_odds[counts[columns]], rate)
 
-    def spaced(self, limit: int) -> list[tuple[int, int]]:
-        """(chain, draw) of at most `limit` draws, evenly spaced over all chains."""
-        return [divmod(int(i), self.n_draws) for i in evenly(self.n_chains * self.n_draws, limit)]
+    def fitted_draws(self, rows: Array, limit: int) -> Iterator[tuple[Any, Array, dict[str, Array]]]:
+        for chain, draw in self.spaced(limit):
+            codes = self.codes(chain, draw)[rows]
+            yield self.concrete(chain, draw).observation, codes, self.codebook(chain, draw)
 
     @property
     def n_rows(self) -> int:
         return int(self.packed_z.shapes[0, 0])
+
+    def is_finite(self) -> bool:
+        return all(np.isfinite(values).all() for values in self.draws.values())
 
     # ---- summaries
 
@@ -177,16 +252,9 @@ class Draws:
         return self.predictor(*self.representative, self.consensus.columns)
 
     def pooled(self) -> list["Predictor"]:
-        """The draws over which predictions of new rows are averaged, each with definite features where its model
-        cannot integrate them out."""
-        predictors = [self.predictor(chain, draw) for chain, draw in self.spaced(_POOLED)]
+        predictors = [self.predictor(chain, draw) for chain, draw in self.spaced(POOLED)]
         rng = make_generator(0)  # the same every time: a prediction is a function of the row alone
         return [p._replace(codebook=p.observation.definite(rng, p.codebook)) for p in predictors]
-
-    def log_density(self, X: Array) -> Array:
-        """log p(x_n | data) of new rows: the mean density over draws of all chains."""
-        parts = np.stack([predictor.encode(X).log_density for predictor in self.pooled()])
-        return np.logaddexp.reduce(parts, axis=0) - math.log(len(parts))
 
 
 def _stack(values: Sequence[Any], shape: tuple[int, int]) -> Array:

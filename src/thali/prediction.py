@@ -16,7 +16,7 @@ from scipy.special import expit, softmax
 from threadpoolctl import threadpool_limits
 
 from thali.errors import InvalidDataError, InvalidParameterError
-from thali.posterior import Draws, Predictor
+from thali.posterior import Posterior, Predictor
 from thali.rng import make_generator
 from thali.spec import between, positive
 
@@ -34,7 +34,7 @@ _one_thread = threadpool_limits.wrap(limits=1, user_api="blas")  # many small pr
 
 
 @_one_thread
-def impute(posterior: Draws, X: Array, interval: float | None, *, fitted: bool) -> tuple[Array, Array, Array]:
+def impute(posterior: Posterior, X: Array, interval: float | None, *, fitted: bool) -> tuple[Array, Array, Array]:
     """X with its missing cells at their posterior mean, and at either end of a central interval of their predictive.
 
     For the ends, the bits of a new row are drawn independently by their probabilities, and it has one unknown feature
@@ -59,7 +59,7 @@ def impute(posterior: Draws, X: Array, interval: float | None, *, fitted: bool) 
     return filled, lower, upper
 
 
-def _predict_fitted(posterior: Draws, X: Array, rows: Array, missing: Array, *, simulated: bool) -> tuple[Array, Array]:
+def _predict_fitted(posterior: Posterior, X: Array, rows: Array, missing: Array, *, simulated: bool) -> tuple[Array, Array]:
     """Mean of the missing cells, and simulated values of them, (n_values, n_missing)."""
     rng = make_generator(0)
     total = np.zeros(np.count_nonzero(missing))
@@ -75,7 +75,7 @@ def _predict_fitted(posterior: Draws, X: Array, rows: Array, missing: Array, *, 
     return total / len(draws), np.array(values)
 
 
-def _predict_new(posterior: Draws, X: Array, rows: Array, missing: Array, *, simulated: bool) -> tuple[Array, Array]:
+def _predict_new(posterior: Posterior, X: Array, rows: Array, missing: Array, *, simulated: bool) -> tuple[Array, Array]:
     """As `_predict_fitted`. A draw gives so many of a row's values as its weight says."""
     rng = make_generator(0)
     X = X[rows]
@@ -120,7 +120,7 @@ def check_mask(X: Array, mask: Any) -> Array:
 
 
 @_one_thread
-def heldout(posterior: Draws, X: Array, mask: Array, by: str, *, fitted: bool) -> float:
+def heldout(posterior: Posterior, X: Array, mask: Array, by: str, *, fitted: bool) -> float:
     """Mean log predictive density of the masked cells given the others, per cell.
 
     By "row", the masked cells of a row are predicted together; by "cell", each on its own.
@@ -172,7 +172,7 @@ def scorer(X: Array, heldout: Array) -> Callable[[Any], float]:
 
 
 @_one_thread
-def sample(posterior: Draws, n: int, rng: Generator) -> Array:
+def sample(posterior: Posterior, n: int, rng: Generator) -> Array:
     """n rows, each as a draw of its own choice sees the next row."""
     if not between(1, 10**9).contains(n):
         raise InvalidParameterError(f"n must be an integer from 1 to 10^9. Got {n!r}.")
@@ -190,7 +190,7 @@ def sample(posterior: Draws, n: int, rng: Generator) -> Array:
 
 
 @_one_thread
-def novelty(posterior: Draws, X: Array) -> Array:
+def novelty(posterior: Posterior, X: Array) -> Array:
     """P(a row has a feature that no fitted row has | its observed cells)."""
     predictors = posterior.pooled()
     known = np.logaddexp.reduce([_log_known(predictor, X) for predictor in predictors], axis=0)

@@ -59,8 +59,8 @@ class MeanFieldRows(Observation, Protocol):
     def keep_columns(self, part: Any, columns: Array) -> Any:
         """`local`, `statistics` or `q` with these features only, in this order."""
 
-    def add_column(self, local: Any, presence: Array) -> Any:
-        """`local` with one more feature, which rows have with these probabilities; see `add_feature`."""
+    def add_column(self, local: Any, codes: Array) -> Any:
+        """`local` with one more feature, near these codes (n_rows,) as in `init_rows`; see `add_feature`."""
 
     def add_feature(self, q: Any) -> Any:
         """q with one more feature, as in its prior."""

@@ -14,13 +14,11 @@ _WORDS = {"noise_var": "noise var", "mass": "mass", "feature_var": "feature var"
 def summarise(model: "LatentFeatures") -> dict[str, Any]:
     """Numbers only, ready for JSON. A hyperparameter with a value per dim is averaged over the dims."""
     draws = model.posterior_.draws
-    k = draws["n_features"]
-    low, high = np.quantile(k, [0.05, 0.95], method="inverted_cdf")
     floor = model.posterior_.model.observation.noise_floor
     return {
         "k_posterior": {str(key): share for key, share in model.k_posterior_.items()},
         "n_features": model.n_components_,
-        "n_features_interval_90": [int(low), int(high)],
+        "n_features_interval_90": list(model.posterior_.k_interval),
         "n_features_by_chain": model.agreement_.n_features.tolist(),
         "noise_floor": floor if np.ndim(floor) == 0 else [float(share) for share in floor],
         "hyperparameters": {

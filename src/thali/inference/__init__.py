@@ -3,7 +3,8 @@
 from thali.inference.bp_means import BPMeans
 from thali.inference.collapsed_gibbs import CollapsedGibbs
 from thali.inference.gibbs import Gibbs
+from thali.inference.mean_field import MeanField
 from thali.inference.particle_filter import ParticleFilter
 from thali.inference.slice_sampler import SliceSampler
 
-__all__ = ["BPMeans", "CollapsedGibbs", "Gibbs", "ParticleFilter", "SliceSampler"]
+__all__ = ["BPMeans", "CollapsedGibbs", "Gibbs", "MeanField", "ParticleFilter", "SliceSampler"]

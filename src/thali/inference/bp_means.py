@@ -5,6 +5,7 @@ mass = exp(-penalty / (2 s)): -2 s log p(X, Z, A) tends to the objective, whatev
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from thali.binary import non_empty
 from thali.inference.starts import low_rank_completion, noise_level, spectral_start
 from thali.model import Model
 from thali.optimiser_protocols import HardRows
-from thali.posterior import Draw
+from thali.posterior import Draw, Draws
 from thali.protocols import Predictive
 from thali.spec import Domain, Spec, at_least, not_negative, one_of, positive, setting
 
@@ -97,7 +98,14 @@ class BPMeans(Spec):
         limit = getattr(model.prior, "n_features", None) or _MOST
         return BPData(X, hard, matrix, has_offset, float(penalty), limit)
 
-    def init(self, rng: np.random.Generator, model: Model, data: BPData, restart: int) -> BPState:
+    def init(
+        self,
+        rng: np.random.Generator,
+        model: Model,
+        data: BPData,
+        restart: int,
+        is_over: Callable[[], bool] | None = None,
+    ) -> BPState:
         n_rows, kind = len(data.X), restart % 5
         Z = np.ones((n_rows, 1), dtype=np.uint8)
         if kind == 0:
@@ -161,6 +169,10 @@ class BPMeans(Spec):
         prepared = observation.prepare(data.X)
         log_joint = prior.log_prob(Z) + observation.log_evidence(prepared, observation.place(prepared, Z, completed))
         return Draw(Z, log_joint, log_joint, prior, observation, codebook)
+
+    def posterior(self, rng: np.random.Generator, state: BPState, model: Model, data: BPData) -> Draws:
+        """One draw."""
+        return Draws.from_chains(model, [[self.record(rng, state, model, data)]])
 
     def remarks(self, data: BPData) -> dict[str, float]:
         return {"penalty": data.penalty}

@@ -1,0 +1,153 @@
+"""Coordinate ascent on the bound: a local step on parts of the data, a sum of statistics, a global step.
+
+The prior's factor has `truncation` features, of which the first n_features are active; q(z) = 0 for the others, so that
+they stay as in the prior but for what their absence says of their weights, and cost nothing in the rows.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from thali.model import Model
+from thali.stats import add
+from thali.threads import in_spans
+from thali.variational_protocols import Family
+
+Array = np.ndarray
+
+_CELLS = 2**18  # of one part of the data
+_FEWEST, _MOST = 128, 8192  # rows of it
+
+
+class Problem(NamedTuple):
+    """What stays the same during a fit."""
+
+    model: Model  # adapted to the data
+    data: Any  # all of it, as `row_data` of the observation model
+    parts: tuple[Any, ...]  # its rows, in order
+    starts: Array  # the first row of each part, and the number of rows
+    family: Family
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.starts[-1])
+
+    def some(self, n_parts: int) -> "Problem":
+        """The first parts alone."""
+        return self._replace(parts=self.parts[:n_parts], starts=self.starts[: n_parts + 1])
+
+
+class State(NamedTuple):
+    """All factors, the sums over rows that go with them, and the bound that they have."""
+
+    local: tuple[Any, ...]  # of each part
+    statistics: Any
+    q: Any
+    weights: Any
+    bound: float
+
+    @property
+    def objective(self) -> float:
+        return -self.bound
+
+    @property
+    def n_features(self) -> int:
+        return len(self.statistics.counts)
+
+
+def split_rows(model: Model, X: Any, family: Family, n_parts: int = 1) -> Problem:
+    """The data in n_parts or more, by their size alone: so sums over parts do not depend on the number of threads."""
+    data = model.observation.row_data(X)
+    size = min(max(_CELLS // X.shape[1], _FEWEST), _MOST, -(-len(data) // n_parts))
+    starts = np.append(np.arange(0, len(data), size), len(data))
+    parts = tuple(data.part(int(a), int(b)) for a, b in zip(starts[:-1], starts[1:], strict=True))
+    return Problem(model, data, parts, starts, family)
+
+
+def begin(problem: Problem, weights: Any, codes: Array, *, learn: bool = True) -> State:
+    """The state near these codes."""
+    observation = problem.model.observation
+    edges = zip(problem.parts, problem.starts[:-1], problem.starts[1:], strict=True)
+    local = tuple(observation.init_rows(part, codes[a:b]) for part, a, b in edges)
+    q = observation.init_features(problem.data, codes.shape[1], problem.family)
+    return refit(problem, local, q, weights, learn=learn, n_weights=5)
+
+
+def refit(
+    problem: Problem, local: tuple[Any, ...], q: Any, weights: Any, *, learn: bool = True, n_weights: int = 2
+) -> State:
+    """The state with these rows: features and weights at their optimum, or near it."""
+    local, statistics = local_step(problem, q, weights, local, n_passes=0)
+    return global_step(problem, local, statistics, q, weights, learn=learn, n_weights=n_weights)
+
+
+def local_step(
+    problem: Problem, q: Any, weights: Any, local: tuple[Any, ...], n_passes: int = 1
+) -> tuple[tuple[Any, ...], Any]:
+    """Every row's factor at its optimum given the rest, `n_passes` times over the features; and the sums of all."""
+    model = problem.model
+    log_odds = model.prior.expected_log_odds(weights)[: local[0].z_prob.shape[1]]
+
+    def work(span: slice) -> list[Any]:
+        rows = zip(problem.parts[span], local[span], strict=True)
+        return [model.observation.update_rows(part, q, mine, log_odds, n_passes) for part, mine in rows]
+
+    done = [one for span in in_spans(work, len(local), 1, 1, None) for one in span]
+    statistics = done[0][1]
+    for _, more in done[1:]:
+        statistics = add(statistics, more)
+    return tuple(mine for mine, _ in done), statistics
+
+
+def global_step(
+    problem: Problem,
+    local: tuple[Any, ...],
+    statistics: Any,
+    q: Any,
+    weights: Any,
+    *,
+    learn: bool = True,
+    n_weights: int = 1,
+) -> State:
+    """Features, hyperparameters and weights given the sums."""
+    prior, observation = problem.model.prior, problem.model.observation
+    q = observation.update_features(q, statistics, learn=learn)
+    counts = all_counts(prior, weights, statistics)
+    for _ in range(n_weights):
+        weights = prior.update_weights(weights, counts, problem.n_rows)
+    bound = prior.weights_bound(weights, counts, problem.n_rows) + observation.features_bound(q, statistics)
+    return State(local, statistics, q, weights, float(bound))
+
+
+def ascend(problem: Problem, state: State, *, learn: bool = True) -> State:
+    """One pass over rows, features, hyperparameters and weights: the bound never falls."""
+    local, statistics = local_step(problem, state.q, state.weights, state.local)
+    return global_step(problem, local, statistics, state.q, state.weights, learn=learn)
+
+
+def all_counts(prior: Any, weights: Any, statistics: Any) -> Array:
+    """Expected number of rows with each feature of the prior's factor, the unused ones included."""
+    counts = np.zeros(n_weights(prior, weights))
+    counts[: len(statistics.counts)] = statistics.counts
+    return counts
+
+
+def n_weights(prior: Any, weights: Any) -> int:
+    """The truncation of a factor of the weights."""
+    return len(prior.expected_weights(weights))
+
+
+def arrange(problem: Problem, state: State, columns: Array) -> State:
+    """The state with these features only, in this order; the weights of the others become those of unused ones."""
+    prior, observation = problem.model.prior, problem.model.observation
+    columns = np.asarray(columns, dtype=np.int64)
+    left = np.setdiff1d(np.arange(n_weights(prior, state.weights)), columns)
+    weights = prior.reorder_weights(state.weights, np.concatenate([columns, left]))
+    local = tuple(observation.keep_columns(mine, columns) for mine in state.local)
+    return State(
+        local,
+        observation.keep_columns(state.statistics, columns),
+        observation.keep_columns(state.q, columns),
+        weights,
+        state.bound,
+    )
