@@ -17,6 +17,7 @@ Array = np.ndarray
 
 _CELLS = 2**18  # of one part of the data
 _FEWEST, _MOST = 128, 8192  # rows of it
+_WEIGHT_PASSES, _LITTLE = 10, 1e-2  # over the weights at a time, while they gain so many nats
 
 
 class Problem(NamedTuple):
@@ -45,6 +46,7 @@ class State(NamedTuple):
     q: Any
     weights: Any
     bound: float
+    searched: bool = False  # whether moves were tried in vain
 
     @property
     def objective(self) -> float:
@@ -70,15 +72,15 @@ def begin(problem: Problem, weights: Any, codes: Array, *, learn: bool = True) -
     edges = zip(problem.parts, problem.starts[:-1], problem.starts[1:], strict=True)
     local = tuple(observation.init_rows(part, codes[a:b]) for part, a, b in edges)
     q = observation.init_features(problem.data, codes.shape[1], problem.family)
-    return refit(problem, local, q, weights, learn=learn, n_weights=5)
+    return refit(problem, local, q, weights, learn=learn)
 
 
 def refit(
-    problem: Problem, local: tuple[Any, ...], q: Any, weights: Any, *, learn: bool = True, n_weights: int = 2
+    problem: Problem, local: tuple[Any, ...], q: Any, weights: Any, *, learn: bool = True
 ) -> State:
     """The state with these rows: features and weights at their optimum, or near it."""
     local, statistics = local_step(problem, q, weights, local, n_passes=0)
-    return global_step(problem, local, statistics, q, weights, learn=learn, n_weights=n_weights)
+    return global_step(problem, local, statistics, q, weights, learn=learn)
 
 
 def local_step(
@@ -107,16 +109,19 @@ def global_step(
     weights: Any,
     *,
     learn: bool = True,
-    n_weights: int = 1,
 ) -> State:
-    """Features, hyperparameters and weights given the sums."""
+    """Features, hyperparameters and weights given the sums. Sticks converge slowly, and cost little beside rows."""
     prior, observation = problem.model.prior, problem.model.observation
     q = observation.update_features(q, statistics, learn=learn)
     counts = all_counts(prior, weights, statistics)
-    for _ in range(n_weights):
+    of_weights = -np.inf
+    for _ in range(_WEIGHT_PASSES):
+        before = of_weights
         weights = prior.update_weights(weights, counts, problem.n_rows)
-    bound = prior.weights_bound(weights, counts, problem.n_rows) + observation.features_bound(q, statistics)
-    return State(local, statistics, q, weights, float(bound))
+        of_weights = prior.weights_bound(weights, counts, problem.n_rows)
+        if of_weights - before < _LITTLE:
+            break
+    return State(local, statistics, q, weights, float(of_weights + observation.features_bound(q, statistics)))
 
 
 def ascend(problem: Problem, state: State, *, learn: bool = True) -> State:

@@ -28,8 +28,7 @@ STARTS = ("auto", "spectral", "random", "empty")
 
 _COOLING = 30  # passes until the temperature is 1
 _STAGES, _STAGE_PASSES = 8, 3  # in which rows are introduced, and passes in each
-_SORT_EVERY = 10  # passes between two looks at the order of the features
-_SPARE = 4  # unused features beside those of a start, at least
+_SLOW = 1.0  # nats: moves are tried after a pass that gains less, and again when all has settled
 
 _truncation = Domain("None or an integer, 1 or more", lambda v: v is None or at_least(1).contains(v))
 _temperature = Domain("a number, 1 or more", lambda v: not_negative.contains(v) and v >= 1)
@@ -89,7 +88,7 @@ class MeanField(Spec):
         binary = can_move(model.observation)
         if matrix is not None and binary:
             matrix = low_rank_completion(matrix)
-        scope = Scope(n_features, can_grow, binary, n_trials(X.shape[0] * X.shape[1]) if self.moves else 0)
+        scope = Scope(n_features, can_grow, binary, n_trials(X.shape[0] * X.shape[1]))
         return MeanFieldData(problem, scope, matrix, has_offset)
 
     def _room(self, prior: Any, n_rows: int) -> tuple[int, bool, Any]:
@@ -122,7 +121,7 @@ class MeanField(Spec):
         problem, scope = data.problem, data.scope
         codes = self._codes(rng, data, kind)[:, : scope.n_features]
         weights = problem.model.prior.init_weights(problem.n_rows)
-        weights = enough_weights(problem, weights, codes.shape[1] + _SPARE, can_grow=scope.can_grow)
+        weights = enough_weights(problem, weights, codes.shape[1], can_grow=scope.can_grow)
         state = begin(problem, weights, codes)
         if kind == "random" and self.annealing > 1:
             for t in range(_COOLING):
@@ -155,16 +154,19 @@ class MeanField(Spec):
 
     def step(self, rng: Generator, state: State, model: Model, data: MeanFieldData) -> tuple[State, bool]:
         least = self.tol * abs(state.bound)
-        new = ascend(data.problem, state)
-        if new.bound - state.bound > least:
+        new = ascend(data.problem, state)._replace(searched=state.searched)
+        gain = new.bound - state.bound
+        if gain > max(least, _SLOW) or (gain > least and (state.searched or not self.moves)):
             return new, True
         new = sort_features(data.problem, new)
-        if not data.scope.n_trials:
-            return new, new.bound - state.bound > least
-        return improve(rng, data.problem, new, data.scope, least)
+        if self.moves:
+            better, found = improve(rng, data.problem, new, data.scope, least)
+            if found:
+                return better, True
+        return new._replace(searched=True), gain > least
 
     def posterior(self, rng: Generator, state: State, model: Model, data: MeanFieldData) -> Variational:
-        _, _, q, weights, bound = state = sort_features(data.problem, state)
+        _, _, q, weights, bound, _ = state = sort_features(data.problem, state)
         whole = type(state.local[0])(*(np.concatenate(fields) for fields in zip(*state.local, strict=True)))
         return Variational(data.problem.model, Factors(whole, q, weights, bound))
 
@@ -190,7 +192,7 @@ def _introduced(problem: Problem, state: State, is_over: Callable[[], bool]) -> 
             if is_over():
                 break
             mine, statistics = local_step(some, q, weights, local[:n_some])
-            _, _, q, weights, _ = global_step(some, mine, statistics, q, weights)
+            _, _, q, weights, _, _ = global_step(some, mine, statistics, q, weights)
             local = mine + local[n_some:]
     local, statistics = local_step(problem, q, weights, local)
-    return global_step(problem, local, statistics, q, weights, n_weights=3)
+    return global_step(problem, local, statistics, q, weights)

@@ -57,7 +57,7 @@ def changed(problem: Problem, state: State, scope: Scope, change: Change) -> Sta
     """The state after a change, features and weights fitted to the rows as they are."""
     observation = problem.model.observation
     kept = np.delete(np.arange(state.n_features), change.drop)
-    _, _, q, weights, _ = state = arrange(problem, state, kept)
+    _, _, q, weights, _, _ = state = arrange(problem, state, kept)
     local = state.local
     new = np.zeros((problem.n_rows, 0)) if change.codes is None else change.codes
     for column in new.T[: scope.n_features - len(kept)]:
@@ -71,7 +71,7 @@ def changed(problem: Problem, state: State, scope: Scope, change: Change) -> Sta
 def enough_weights(problem: Problem, weights: Any, n_features: int, *, can_grow: bool) -> Any:
     """The factor of the weights with at least so many features, and some to spare."""
     prior = problem.model.prior
-    if can_grow and n_features >= n_weights(prior, weights):
+    if can_grow and n_features > n_weights(prior, weights):
         return prior.grow_weights(weights, n_features + 4 + n_features // 4)
     return weights
 
@@ -106,7 +106,7 @@ def prune(problem: Problem, state: State) -> State:
 def _without(problem: Problem, state: State, k: int) -> State:
     kept = np.delete(np.arange(state.n_features), k)
     smaller = arrange(problem, state, kept)
-    return global_step(problem, smaller.local, smaller.statistics, smaller.q, smaller.weights, n_weights=2)
+    return global_step(problem, smaller.local, smaller.statistics, smaller.q, smaller.weights)
 
 
 def sort_features(problem: Problem, state: State) -> State:
@@ -115,7 +115,7 @@ def sort_features(problem: Problem, state: State) -> State:
     if (np.diff(order) == 1).all():
         return state
     moved = arrange(problem, state, order)
-    moved = global_step(problem, moved.local, moved.statistics, moved.q, moved.weights, n_weights=3)
+    moved = global_step(problem, moved.local, moved.statistics, moved.q, moved.weights)
     return moved if moved.bound > state.bound else state
 
 
