@@ -24,15 +24,13 @@ class BlockRun:
     def __init__(self, rng: np.random.Generator, inference: Any, model: Model) -> None:
         self.rng, self.inference, self.model = rng, inference, model
         self.state: Any = None
-        self.objective: list[float] = []  # less the bound, after each pass or batch
-        self.n_features: list[int] = []
-        self.n_rows = 0  # that were taken in
-        self.settled = False
+        self.trace: list[tuple[float, int, int]] = []  # bound, features, rows that it is of: after each pass or batch
+        self.settled = self.in_stream = False
 
     def fit(
         self, blocks: RowBlocks, *, max_time: float | None = None, verbose: bool = False
     ) -> tuple[bool, str | None]:
-        """(whether every row was seen, why it ended early): pass after pass, at least a block of the first."""
+        """(whether every row was seen, why it ended early): pass after pass, at least one block of the first."""
         with _Watch(max_time) as watch:
             inference, n_all = self.inference, blocks.n_rows
             X = blocks.some_rows(self.rng, inference.n_start)
@@ -45,15 +43,14 @@ class BlockRun:
                 complete |= done
                 self._remember(state, verbose)
                 if not done:
-                    break
+                    return complete, watch.reason
                 if inference.memoised and state.bound - before <= inference.tol * abs(state.bound):
                     state, better = self._other(blocks, state, watch.is_over) if n_trials else (state, False)
                     n_trials -= 1
                     self.settled = not better
                     if self.settled:
                         break
-            self.n_rows = n_all if complete else state.n_rows
-            return complete, watch.reason
+            return True, None
 
     def _pass(self, blocks: RowBlocks, state: Any, is_over: Callable[[], bool]) -> tuple[Any, bool]:
         """(state, whether the pass came to its end)."""
@@ -80,10 +77,9 @@ class BlockRun:
         better = trial.bound - state.bound > self.inference.tol * abs(state.bound)
         return (trial, True) if better else (state, False)
 
-    def absorb(
-        self, batches: Iterable[Array], *, max_time: float | None = None, verbose: bool = False
-    ) -> str | None:
+    def absorb(self, batches: Iterable[Array], *, max_time: float | None = None, verbose: bool = False) -> str | None:
         """Take in batches, each once; why it ended before the last one. The features begin with the first batch."""
+        self.in_stream = True
         with _Watch(max_time) as watch:
             for X in batches:
                 if self.state is None:
@@ -91,7 +87,6 @@ class BlockRun:
                     if len(X) > inference.n_start:
                         rows = X[np.sort(self.rng.choice(len(X), inference.n_start, replace=False))]
                     self.state = inference.begin(self.rng, self.model, rows, inference.n_rows, watch.is_over)
-                self.n_rows += len(X)
                 self._remember(self.inference.visit(self.state, X), verbose)
                 if watch.is_over():
                     break
@@ -101,20 +96,16 @@ class BlockRun:
 
     def _remember(self, state: Any, verbose: bool) -> None:
         self.state = state
-        self.objective.append(-state.bound)
-        self.n_features.append(state.n_features)
+        self.trace.append((state.bound, state.n_features, state.n_rows))
         if verbose:
-            words = f"pass {len(self.objective)}: bound {state.bound:.8g} of {state.n_rows} rows"
+            words = f"{'batch' if self.in_stream else 'pass'} {len(self.trace)}: bound {state.bound:.8g} of {state.n_rows} rows"
             print(f"{words}, {state.n_features} features", file=sys.stderr, flush=True)
 
     def history(self) -> dict[str, Array]:
-        """As of an optimiser with one restart."""
-        return {
-            "objective": np.array([self.objective]),
-            "n_features": np.array([self.n_features]),
-            "n_passes": np.array([len(self.objective)]),
-            "settled": np.array([self.settled]),
-        }
+        """(1, pass or batch) arrays."""
+        bound, n_features, n_rows = (np.array([values]) for values in zip(*self.trace, strict=True))
+        flags = {"settled": np.array([self.settled]), "in_stream": np.array([self.in_stream])}
+        return {"bound": bound, "n_features": n_features, "n_rows": n_rows} | flags
 
 
 class _Watch:

@@ -1,9 +1,9 @@
 """Mean field by blocks of rows: after each block the features and weights are updated, and the block can be forgotten.
 
-Sums of statistics are all that is kept of the rows. "memoised" keeps those of each block and replaces them when it comes
-again (Hughes & Sudderth 2013): over a pass the bound never falls, and the result is that of a fit of all rows at once.
-"robbins-monro" keeps one running mean, in which a block counts by a falling rate: natural gradients with noise (Hoffman,
-Blei, Wang & Paisley 2013).
+Sums of statistics are all that is kept of the rows. "memoised" keeps those of each block and replaces them when it
+comes again (Hughes & Sudderth 2013): over a pass the bound never falls, and the result is that of a fit of all rows at
+once. "robbins-monro" keeps one running mean, in which a block counts by a falling rate: natural gradients with noise
+(Hoffman, Blei, Wang & Paisley 2013).
 """
 
 from collections.abc import Callable
@@ -19,7 +19,9 @@ from thali.model import Model
 from thali.protocols import VariationalWeights
 from thali.spec import Domain, Spec, at_least, not_negative, one_of, setting
 from thali.stats import add, combine, scale, subtract
+from thali.variational_posterior import Factors, Variational
 from thali.variational_protocols import AdaptiveWeights, Family, MeanFieldRows
+from thali.variational_sums import VariationalSums
 
 Array = np.ndarray
 Generator = np.random.Generator
@@ -42,16 +44,17 @@ class BlockState(NamedTuple):
     n_seen: int  # that came, counted again if they came again
     n_visits: int  # of blocks
     bound: float  # of the rows that the statistics stand for; an estimate with a running mean
-    sums: dict[int, Any]  # statistics of the blocks that come again
-    local: dict[int, Any]  # rows' factors of the blocks that are in memory
+    sums: dict[Any, Any]  # statistics of the blocks that come again
+    local: dict[Any, tuple[Any, ...]]  # rows' factors of the blocks that are in memory
+    no_rows: Any  # the factors of no row at all
 
 
 @dataclass(frozen=True, eq=False)
 class StochasticMeanField(Spec):
     """Mean field for data that are many, on disk, or come in batches.
 
-    batch_size: rows of a block. n_inner: passes over a block's rows before its statistics are used. n_epochs, tol: a fit
-    ends after so many passes over the data, or when one raises the bound by less than this share of it.
+    batch_size: rows of a block. n_inner: passes over a block's rows before its statistics are used. n_epochs, tol: a
+    fit ends after so many passes over the data, or when one raises the bound by less than this share of it.
     method: "memoised" keeps the statistics of each block; "robbins-monro" a running mean in which block t counts by
     (t + delay)^-forgetting, scaled to all rows.
     n_rows: how many rows an iterator or `partial_fit` will bring in all, for the running mean; None: as many as came.
@@ -137,7 +140,7 @@ class StochasticMeanField(Spec):
         data = self.first.prepare(state.model, X)
         problem = data.problem
         local, statistics = local_step(problem, state.q, state.weights, prior_rows(problem, state), self.n_inner)
-        mine = global_step(problem, local, statistics, state.q, state.weights, n_weights=3)
+        mine = global_step(problem, local, statistics, state.q, state.weights)
         for _ in range(_SETTLING):
             mine = ascend(problem, mine)
         found, better = improve(rng, problem, mine, data.scope, self.tol * abs(mine.bound))
@@ -163,7 +166,11 @@ class StochasticMeanField(Spec):
         else:
             n_rows = n_all or max(self.n_rows or 0, state.n_seen + len(X))
             statistics = self._blended(state, scale(new, n_rows / len(X)), n_rows)
-        counted = state._replace(n_visits=state.n_visits + 1, n_seen=state.n_seen + len(X))
+        counted = state._replace(
+            n_visits=state.n_visits + 1,
+            n_seen=state.n_seen + len(X),
+            no_rows=type(local[0])(*(field[:0] for field in local[0])),
+        )
         done = _updated(counted, statistics, n_rows, self.family)
         if again and done.bound < state.bound:  # rows that began anew got stuck where they had not before
             return counted
@@ -187,15 +194,31 @@ class StochasticMeanField(Spec):
         statistics = combine(state.sums[i] for i in sorted(state.sums)) if state.sums else state.statistics
         problem = _all_rows(state.model, state.n_rows, self.family)
         keys, kept = list(state.local), [len(local) for local in state.local.values()]
-        carried = (*state.sums.values(), *(part for local in state.local.values() for part in local))
+        carried = (*state.sums.values(), *(part for local in state.local.values() for part in local), state.no_rows)
         whole = global_step(problem, carried, statistics, state.q, state.weights)
         whole = sort_features(problem, whole)
         sums = dict(zip(state.sums, whole.local, strict=False))
         parts = iter(whole.local[len(sums) :])
         local = {key: tuple(next(parts) for _ in range(n)) for key, n in zip(keys, kept, strict=True)}
         return state._replace(
-            q=whole.q, weights=whole.weights, statistics=whole.statistics, bound=whole.bound, sums=sums, local=local
+            q=whole.q,
+            weights=whole.weights,
+            statistics=whole.statistics,
+            bound=whole.bound,
+            sums=sums,
+            local=local,
+            no_rows=next(parts),
         )
+
+    def posterior(self, state: BlockState, n_blocks: int | None = None) -> Variational:
+        """With the factors of the rows, if those of all n_blocks blocks were kept."""
+        _, q, weights = state[:3]
+        if n_blocks != len(state.local):
+            factors = Factors(state.no_rows, q, weights, state.bound)
+            return VariationalSums(state.model, factors, state.n_rows, np.asarray(state.statistics.counts))
+        parts = [part for index in range(n_blocks) for part in state.local[index]]
+        whole = type(parts[0])(*(np.concatenate(fields) for fields in zip(*parts, strict=True)))
+        return Variational(state.model, Factors(whole, q, weights, state.bound))
 
 
 def prior_rows(problem: Problem, state: BlockState) -> tuple[Any, ...]:
@@ -225,4 +248,4 @@ def _all_rows(model: Model, n_rows: int, family: Family) -> Problem:
 
 
 def _without_rows(model: Model, state: State) -> BlockState:
-    return BlockState(model, state.q, state.weights, state.n_features, None, 0, 0, 0, state.bound, {}, {})
+    return BlockState(model, state.q, state.weights, state.n_features, None, 0, 0, 0, state.bound, {}, {}, None)
