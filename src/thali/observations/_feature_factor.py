@@ -6,10 +6,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from thali.distributions import NormalOffset
+from thali.kernels.mean_field_rows import lacking_grams
 from thali.observations._row_data import RowData
+from thali.threads import in_spans
 from thali.variational_protocols import Family
 
 Array = np.ndarray
+
+_LEAST_WORK = 3_000_000  # multiplications of a thread: with fewer it takes longer to wake it
 
 
 class GaussianFeatures(NamedTuple):
@@ -52,22 +56,29 @@ class GaussianSums(NamedTuple):
 
 
 def gaussian_sums(
-    data: RowData, counts: Array, gram: Array, cross: Array, codes: Array, squares: Array, entropy: float
+    data: RowData,
+    counts: Array,
+    gram: Array,
+    cross: Array,
+    codes: Array,
+    squares: Array,
+    entropy: float,
+    n_threads: int | None = None,
 ) -> GaussianSums:
     """From E[V'V] and E[V]'X of the features, E[V] and E[V^2] (n_rows, n_features)."""
     K = len(counts)
-    totals = codes.sum(axis=0, dtype=float)
+    totals = counts if codes is squares else codes.sum(axis=0, dtype=float)
     full = np.empty((K + 1, K + 1))
     full[:K, :K], full[K, :K], full[:K, K], full[K, K] = gram, totals, totals, data.n_rows
     lacking = np.zeros((1, 1, 1))
     if data.any_missing:
-        lacking = np.zeros((data.n_dims, K + 1, K + 1))
+        lacking = np.empty((data.n_dims, K + 1, K + 1))
         starts, rows = data.lacking
-        for d in range(data.n_dims):
-            some = rows[starts[d] : starts[d + 1]]
-            v = np.column_stack([codes[some], np.ones(len(some))])
-            lacking[d] = v.T @ v
-            lacking[d, range(K), range(K)] = squares[some].sum(axis=0)
+
+        def work(dims: slice) -> None:
+            lacking_grams(codes, squares, starts[dims.start : dims.stop + 1], rows, lacking[dims])
+
+        in_spans(work, data.n_dims, 1, max(_LEAST_WORK * data.n_dims // (len(rows) * (K + 1) ** 2), 1), n_threads)
     return GaussianSums(counts, full, np.vstack([cross, data.total]), lacking, data.square, entropy)
 
 
@@ -82,7 +93,7 @@ class Evidence(NamedTuple):
 
     features: Array  # (n_features, n_dims) mean / noise variance
     forms: Array  # (n_columns, n_columns) E[A A'] / noise variance, summed over all dims; an offset's column is last
-    of_dims: Array | None  # (n_dims, n_columns, n_columns) the same of each dim, for rows that lack some
+    of_dims: Array  # (n_dims, n_columns, n_columns) the same of each dim, for rows that lack some; none if no row does
 
 
 def evidence(q: GaussianFeatures, *, any_missing: bool) -> Evidence:
@@ -90,7 +101,7 @@ def evidence(q: GaussianFeatures, *, any_missing: bool) -> Evidence:
     n_dims = q.mean.shape[1]
     # eq: own.expected-forms
     forms = scaled @ q.mean.T + (n_dims if len(q.cov) == 1 else 1) * q.cov.sum(axis=0)
-    of_dims = np.einsum("kd,ld->dkl", scaled, q.mean) + q.cov if any_missing else None
+    of_dims = np.einsum("kd,ld->dkl", scaled, q.mean) + q.cov if any_missing else forms[:0, None]
     return Evidence(scaled[: q.n_features], forms, of_dims)
 
 

@@ -3,13 +3,17 @@
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import entr, expit
 
+from thali.kernels.mean_field_rows import BLOCK, update_bits
 from thali.observations._feature_factor import GaussianFeatures, GaussianSums, evidence, gaussian_sums
 from thali.observations._mean_field import MeanFieldGaussian
 from thali.observations._row_data import RowData
+from thali.threads import in_spans
 
 Array = np.ndarray
+
+_CHUNKS = 64  # at most, of rows that are summed in one go: sums have the same bits on any number of threads
+_LEAST_WORK = 3_000_000  # multiplications of a thread: with fewer it takes longer to wake it
 
 
 class BitFactors(NamedTuple):
@@ -25,28 +29,37 @@ class MeanFieldBits(MeanFieldGaussian):
         return BitFactors(np.array(codes, dtype=float))
 
     def update_rows(
-        self, data: RowData, q: GaussianFeatures, local: BitFactors, log_odds: Array, n_passes: int = 1
+        self,
+        data: RowData,
+        q: GaussianFeatures,
+        local: BitFactors,
+        log_odds: Array,
+        n_passes: int = 1,
+        n_threads: int | None = None,
     ) -> tuple[BitFactors, GaussianSums]:
-        features, forms, of_dims = evidence(q, any_missing=data.any_missing)
-        K = q.n_features
-        P = np.array(local.z_prob)
-        b = data.X @ features.T
-        G = np.broadcast_to(forms, (len(P), *forms.shape))
-        if of_dims is not None:
-            mask = np.zeros(data.X.shape)
-            mask[data.missing_row, data.missing_dim] = 1.0
-            G = G - np.einsum("nd,dkl->nkl", mask, of_dims)
-        b = b - G[:, :K, K:].sum(axis=2)
-        for _ in range(n_passes):
-            for k in range(K):
-                # eq: DV09.bit-update
-                t = log_odds[k] + b[:, k] - np.einsum("nl,nl->n", G[:, k, :K], P) + G[:, k, k] * (P[:, k] - 0.5)
-                P[:, k] = (t > 0) if q.family.bits == "hard" else expit(t)
-        counts = P.sum(axis=0)
-        gram = P.T @ P
-        gram[np.diag_indices(K)] = counts
-        entropy = float(np.sum(entr(P) + entr(1 - P)))
-        return BitFactors(P), gaussian_sums(data, counts, gram, P.T @ data.X, P, P, entropy)
+        """On at most `n_threads` threads, None for one per core; the bits do not depend on it."""
+        X = data.single if q.family.precision == "single" else data.double
+        K, n_dims = q.n_features, data.n_dims
+        features, forms, of_dims = (part.astype(X.dtype) for part in evidence(q, any_missing=data.any_missing))
+        odds, old = np.asarray(log_odds, X.dtype), np.ascontiguousarray(local.z_prob, X.dtype)
+        new = np.empty_like(old)
+        chunk = BLOCK * max(-(-data.n_rows // (BLOCK * _CHUNKS)), 1)
+        n_chunks = -(-data.n_rows // chunk)
+        counts, entropies = np.empty((n_chunks, K)), np.empty(n_chunks)
+        grams, crosses = np.empty((n_chunks, K, K)), np.empty((n_chunks, K, n_dims))
+
+        def work(chunks: slice) -> None:
+            update_bits(
+                X, data.missing_start, data.missing_dim, features, forms, of_dims, odds, old, new, n_passes,
+                q.family.bits == "hard", chunk, chunks.start, counts[chunks], grams[chunks], crosses[chunks],
+                entropies[chunks],
+            )  # fmt: skip
+
+        in_spans(work, n_chunks, 1, max(_LEAST_WORK // (chunk * (K + 1) * (K + n_dims)), 1), n_threads)
+        total, gram = counts.sum(axis=0), grams.sum(axis=0)
+        np.fill_diagonal(gram, total)
+        sums = gaussian_sums(data, total, gram, crosses.sum(axis=0), new, new, float(entropies.sum()), n_threads)
+        return BitFactors(new), sums
 
     def add_column(self, local: BitFactors, presence: Array) -> BitFactors:
         return BitFactors(np.column_stack([local.z_prob, presence]).astype(local.z_prob.dtype, copy=False))

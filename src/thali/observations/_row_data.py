@@ -30,14 +30,20 @@ class RowData:
     def part(self, start: int, stop: int) -> Self:
         starts = self.missing_start[start : stop + 1]
         some = type(self)(self.X[start:stop], starts - starts[0], self.missing_dim[starts[0] : starts[-1]])
-        if "single" in self.__dict__:
-            some.single = self.single[start:stop]
+        for precision in ("single", "double"):
+            if precision in self.__dict__:
+                some.__dict__[precision] = self.__dict__[precision][start:stop]
         return some
 
     @cached_property
     def single(self) -> Array:
         """X in single precision."""
-        return np.ascontiguousarray(self.X, dtype=np.float32)
+        return np.asarray(self.X, dtype=np.float32)
+
+    @cached_property
+    def double(self) -> Array:
+        """X in double precision."""
+        return np.asarray(self.X, dtype=np.float64)
 
     @cached_property
     def total(self) -> Array:
