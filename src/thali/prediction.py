@@ -19,6 +19,8 @@ from thali.errors import InvalidDataError, InvalidParameterError
 from thali.posterior import Posterior, Predictor
 from thali.rng import make_generator
 from thali.spec import between, positive
+from thali.variational_posterior import Variational
+from thali.variational_prediction import OTHERS, check_kind, log_mixture, log_summary
 
 Array = np.ndarray
 Generator = np.random.Generator
@@ -64,15 +66,16 @@ def _predict_fitted(posterior: Posterior, X: Array, rows: Array, missing: Array,
     rng = make_generator(0)
     total = np.zeros(np.count_nonzero(missing))
     values = []
-    draws = posterior.spaced(_DRAWS)
-    for chain, draw in draws:
-        observation, codebook = posterior.concrete(chain, draw).observation, posterior.codebook(chain, draw)
-        codes = posterior.codes(chain, draw)[rows]
-        total += observation.reconstruct(codes, codebook["features"])[missing]
-        if simulated:
-            repeats = -(-_VALUES // len(draws))
-            values += [observation.sample_rows(rng, codes, codebook, 0)[missing] for _ in range(repeats)]
-    return total / len(draws), np.array(values)
+    variational = isinstance(posterior, Variational)
+    n_draws = _DRAWS if variational else len(posterior.spaced(_DRAWS))
+    if simulated or not variational:
+        for observation, codes, codebook in posterior.fitted_draws(rows, _DRAWS):
+            total += observation.reconstruct(codes, codebook["features"])[missing]
+            if simulated:
+                repeats = -(-_VALUES // n_draws)
+                values += [observation.sample_rows(rng, codes, codebook, 0)[missing] for _ in range(repeats)]
+    mean = posterior.fitted_mean(rows)[missing] if isinstance(posterior, Variational) else total / n_draws
+    return mean, np.array(values)
 
 
 def _predict_new(posterior: Posterior, X: Array, rows: Array, missing: Array, *, simulated: bool) -> tuple[Array, Array]:
@@ -123,24 +126,28 @@ def check_mask(X: Array, mask: Any) -> Array:
 def heldout(posterior: Posterior, X: Array, mask: Array, by: str, *, fitted: bool) -> float:
     """Mean log predictive density of the masked cells given the others, per cell.
 
-    By "row", the masked cells of a row are predicted together; by "cell", each on its own.
+    By "row", the masked cells of a row are predicted together; by "cell", each on its own. Others see `log_summary`.
     """
-    if by not in ("row", "cell"):
-        raise InvalidParameterError(f'by must be "row" or "cell". Got {by!r}.')
+    check_kind(posterior, by, fitted=fitted)
     by_cell = by == "cell"
     rows = np.flatnonzero(mask.any(axis=1))
     X, mask = X[rows], mask[rows]
     row, dim = np.nonzero(mask)
-    if fitted:
+    if isinstance(posterior, Variational) and fitted:
+        if by in OTHERS:
+            total = log_summary(posterior, X, mask, rows, by)
+        else:
+            total = log_mixture(posterior, X, mask, rows, by_cell=by_cell)
+    elif fitted:
         group = np.arange(len(row)) if by_cell else row
         total = np.full(group[-1] + 1, -np.inf)
-        draws = posterior.spaced(_DRAWS)
-        for chain, draw in draws:
-            observation, codebook = posterior.concrete(chain, draw).observation, posterior.codebook(chain, draw)
+        n_draws = 0
+        for observation, codes, codebook in posterior.fitted_draws(rows, _DRAWS):
             # eq: own.fitted-cells
-            log_cells = observation.log_cells(X, posterior.codes(chain, draw)[rows], codebook)[mask]
+            log_cells = observation.log_cells(X, codes, codebook)[mask]
             total = np.logaddexp(total, np.bincount(group, log_cells))
-        total -= np.log(len(draws))
+            n_draws += 1
+        total -= np.log(n_draws)
     else:
         given = np.where(mask, np.nan, X)
         before = posterior.log_density(given)

@@ -11,11 +11,13 @@ import numpy as np
 from thali import files
 from thali.auto import Choice
 from thali.model import Model
+from thali.packing import pack, unpack
 from thali.posterior import Draws
 from thali.ragged import Ragged
-from thali.soundness import check_about, check_draws
+from thali.soundness import check_about, check_draws, check_variational
 from thali.spec_json import from_json, to_json
 from thali.streams import Stream
+from thali.variational_posterior import Variational
 
 
 def fingerprint(X: np.ndarray) -> str:
@@ -69,22 +71,33 @@ class SavedFit(NamedTuple):
     """All that a fitted estimator holds."""
 
     about: About
-    posterior: Draws
+    posterior: Any  # Draws, or Variational
     history: dict[str, np.ndarray]
     stream: Stream | None = None
 
 
 def save(fit: SavedFit, path: str | os.PathLike[str]) -> None:
-    arrays: dict[str, np.ndarray] = {}
-    for prefix, group in (("draws", fit.posterior.draws), ("hyper", fit.posterior.hyper), ("history", fit.history)):
-        arrays |= {f"{prefix}/{name}": values for name, values in group.items()}
-    ragged = {"Z": fit.posterior.packed_z} | {f"codebook/{k}": v for k, v in fit.posterior.codebooks.items()}
-    for name, packed in ragged.items():
-        arrays |= {f"{name}.values": packed.values, f"{name}.shapes": packed.shapes}
+    arrays = {f"history/{name}": values for name, values in fit.history.items()}
     meta = fit.about.to_meta()
+    if isinstance(fit.posterior, Variational):
+        meta["variational"] = {
+            "prior": to_json(fit.posterior.model.prior),
+            "factors": pack([fit.posterior.factors], "factors", arrays),
+        }
+    else:
+        arrays |= _draws_to_arrays(fit.posterior)
     if fit.stream is not None:
         meta["stream"] = fit.stream.to_file(arrays)
     files.write(path, meta, arrays)
+
+
+def _draws_to_arrays(posterior: Draws) -> dict[str, np.ndarray]:
+    arrays = {f"draws/{name}": values for name, values in posterior.draws.items()}
+    arrays |= {f"hyper/{name}": values for name, values in posterior.hyper.items()}
+    ragged = {"Z": posterior.packed_z} | {f"codebook/{k}": v for k, v in posterior.codebooks.items()}
+    for name, packed in ragged.items():
+        arrays |= {f"{name}.values": packed.values, f"{name}.shapes": packed.shapes}
+    return arrays
 
 
 def load(path: str | os.PathLike[str]) -> SavedFit:
@@ -92,20 +105,35 @@ def load(path: str | os.PathLike[str]) -> SavedFit:
     meta, arrays = files.read(path)
     with files.blamed(path):
         about = About.from_meta(meta)
-        books = [name.removesuffix(".shapes") for name in _group(arrays, "codebook/") if name.endswith(".shapes")]
-        posterior = Draws(
-            about.model,
-            _group(arrays, "draws/"),
-            _group(arrays, "hyper/"),
-            _ragged(arrays, "Z"),
-            {name: _ragged(arrays, f"codebook/{name}") for name in books},
-        )
-        check_draws(posterior, about.n_dims)
+        if "variational" in meta:
+            posterior: Any = _variational(meta["variational"], arrays, about)
+        else:
+            posterior = _draws(arrays, about)
         stream = None
         if "stream" in meta:
             stream = Stream.from_file(meta["stream"], arrays, about.choice.inference, about.model)
             posterior.filters = stream.filters()
         return SavedFit(about, posterior, _group(arrays, "history/"), stream)
+
+
+def _draws(arrays: dict[str, np.ndarray], about: About) -> Draws:
+    books = [name.removesuffix(".shapes") for name in _group(arrays, "codebook/") if name.endswith(".shapes")]
+    posterior = Draws(
+        about.model,
+        _group(arrays, "draws/"),
+        _group(arrays, "hyper/"),
+        _ragged(arrays, "Z"),
+        {name: _ragged(arrays, f"codebook/{name}") for name in books},
+    )
+    check_draws(posterior, about.n_dims)
+    return posterior
+
+
+def _variational(meta: dict[str, Any], arrays: dict[str, np.ndarray], about: About) -> Variational:
+    prior, factors = from_json(meta["prior"]), unpack(meta["factors"], arrays, 1)[0]
+    posterior = Variational(Model(prior, about.model.observation), factors)
+    check_variational(posterior, about)
+    return posterior
 
 
 def _group(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

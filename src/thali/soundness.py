@@ -10,6 +10,7 @@ import numpy as np
 from thali.binary import check_binary
 from thali.model import lacking
 from thali.posterior import Draws
+from thali.variational_posterior import Factors, Variational
 
 Array = np.ndarray
 
@@ -56,6 +57,31 @@ def check_draws(posterior: Draws, n_dims: int) -> None:
                 extreme = end(values, axis=(0, 1))
                 edge[name] = extreme if extreme.ndim else float(extreme)
             check_concrete(spec.replace(**edge), n_dims)
+
+
+def check_variational(posterior: Variational, about: Any) -> None:
+    """The factors of rows, features and weights belong to as many rows, features and dims, and have finite numbers."""
+    factors, n_dims = posterior.factors, about.n_dims
+    if not isinstance(factors, Factors) or type(posterior.model.prior) is not type(about.model.prior):
+        raise ValueError("its factors are none of a variational fit")
+    z_prob = factors.local.z_prob
+    observation = factors.q.observation
+    if type(observation) is not type(about.model.observation):
+        raise ValueError("its observation model is another than that of the fit")
+    check_concrete(observation, n_dims)
+    n_rows, n_features = z_prob.shape
+    book = posterior.shared_codebook
+    sound = {
+        "rows": n_rows > 0 and all(len(field) == n_rows and np.isfinite(field).all() for field in factors.local),
+        "z_prob": bool(((z_prob >= 0) & (z_prob <= 1)).all()),
+        "features": book["features"].shape == (n_features, n_dims),
+        "gram_inv": "gram_inv" not in book or book["gram_inv"].shape == (n_features, n_features),
+        "codebook": all(_are_numbers(np.asarray(values)) and len(values) == n_features for values in book.values()),
+        "weights": len(posterior.model.prior.expected_weights(factors.weights)) >= n_features,
+        "bound": isinstance(factors.bound, float) and np.isfinite(factors.bound),
+    }
+    if not all(sound.values()):
+        raise ValueError(f"{next(name for name in sound if not sound[name])} does not fit the rest")
 
 
 def check_concrete(spec: Any, n_dims: int) -> None:

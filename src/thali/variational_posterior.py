@@ -147,6 +147,11 @@ class Variational(Posterior):
             codes = self.model.observation.draw_rows(rng, local)[1]
             yield self.concrete_model.observation, codes, self.shared_codebook
 
+    def fitted_mean(self, rows: Array) -> Array:
+        """Expected cells of these fitted rows."""
+        codes = self.expected_codes[rows]
+        return self.concrete_model.observation.reconstruct(codes, self.shared_codebook["features"])
+
     @cached_property
     def draws(self) -> dict[str, Array]:
         """Label-invariant quantities of each draw as (chain, draw); hyperparameters are the same in all of them."""
