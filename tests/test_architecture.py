@@ -93,6 +93,7 @@ SIDEWAYS = {
     ("run", "stopping"),
     ("optimise", "run"),
     ("optimise", "stopping"),
+    ("optimise", "progress"),
     ("checkpoint", "run"),
     ("checkpoint", "saving"),
     ("checkpoint", "packing"),

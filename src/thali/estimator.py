@@ -167,14 +167,14 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         return self
 
     def _optimise(self, X: Array, about: saving.About, heldout: Any) -> Self:
-        """Run the restarts of an optimiser; the result is a posterior of one draw."""
+        """Run the restarts of an optimiser."""
         inference = about.choice.inference
         refuse_for_samplers(inference, checkpoint=self.checkpoint, target_ess=self.target_ess, heldout=heldout)
         streams = spawn(make_generator(self.random_state), inference.n_restarts)
         with numbers_in_range():
             result = optimise(
                 streams, inference, about.model, X,
-                n_jobs=self.n_jobs, max_time=self.max_time, verbose=bool(self.verbose),
+                n_jobs=self.n_jobs, max_time=self.max_time, verbose=self.verbose,
             )  # fmt: skip
             check_finite(result.posterior)
         self.stopped_by_ = result.stopped_by

@@ -3,7 +3,6 @@
 Each restart has its own stream, so its bits do not depend on how many threads there are.
 """
 
-import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -14,6 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from thali.errors import InvalidParameterError
 from thali.model import Model
+from thali.progress import RestartProgress
 from thali.run import Result, resolve_n_jobs
 from thali.stopping import on_stop_signal
 
@@ -38,7 +38,7 @@ def optimise(
     *,
     n_jobs: int | None = None,
     max_time: float | None = None,
-    verbose: bool = False,
+    verbose: bool | None = None,
 ) -> Result:
     """Run a restart for each stream; `model` is adapted to X.
 
@@ -64,22 +64,19 @@ def optimise(
             drop = objective[-1] - state.objective
             objective.append(state.objective)
             n_features.append(state.n_features)
+            progress.passed(number, state)
             changed = changed and drop > inference.tol * abs(objective[-2])
-        if verbose:
-            end = f"{state.n_features} features, {'settled' if not changed else 'stopped'}"
-            print(
-                f"restart {number}: objective {state.objective:.6g}, {end} after {len(objective) - 1} passes",
-                file=sys.stderr,
-                flush=True,
-            )
+        progress.ended(number, state, settled=not changed)
         return Restart(number, state, objective, n_features, not changed)
 
+    progress = RestartProgress(len(streams), verbose)
     with on_stop_signal(lambda: stop.append("interrupt")), threadpool_limits(1, "blas"):
         data = inference.prepare(model, X)
         with ThreadPoolExecutor(resolve_n_jobs(n_jobs, len(streams))) as pool:
             futures = [pool.submit(run, number) for number in range(len(streams))]
             while wait(futures, _LOOK).not_done:
-                pass
+                progress()
+            progress.close()
         restarts = [found for future in futures if (found := future.result()) is not None]
         best = min(restarts, key=lambda restart: restart.state.objective)
         posterior = inference.posterior(streams[best.number], best.state, model, data)

@@ -61,7 +61,9 @@ def impute(posterior: Posterior, X: Array, interval: float | None, *, fitted: bo
     return filled, lower, upper
 
 
-def _predict_fitted(posterior: Posterior, X: Array, rows: Array, missing: Array, *, simulated: bool) -> tuple[Array, Array]:
+def _predict_fitted(
+    posterior: Posterior, X: Array, rows: Array, missing: Array, *, simulated: bool
+) -> tuple[Array, Array]:
     """Mean of the missing cells, and simulated values of them, (n_values, n_missing)."""
     rng = make_generator(0)
     total = np.zeros(np.count_nonzero(missing))
@@ -78,7 +80,9 @@ def _predict_fitted(posterior: Posterior, X: Array, rows: Array, missing: Array,
     return mean, np.array(values)
 
 
-def _predict_new(posterior: Posterior, X: Array, rows: Array, missing: Array, *, simulated: bool) -> tuple[Array, Array]:
+def _predict_new(
+    posterior: Posterior, X: Array, rows: Array, missing: Array, *, simulated: bool
+) -> tuple[Array, Array]:
     """As `_predict_fitted`. A draw gives so many of a row's values as its weight says."""
     rng = make_generator(0)
     X = X[rows]

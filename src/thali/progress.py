@@ -16,6 +16,56 @@ _QUIET = 2.0  # seconds before anything is shown
 _EVERY = 5.0  # seconds between plain lines, and between two estimates of an effective sample size
 
 
+def _mode(verbose: bool | None) -> str:
+    """Where progress goes: nowhere, on bars of a terminal, or in plain lines."""
+    terminal = sys.stderr.isatty()
+    return "off" if verbose is False or (verbose is None and not terminal) else "bar" if terminal else "lines"
+
+
+class RestartProgress:
+    """How far the restarts of an optimiser are: a line every few seconds, and with `verbose` one for each at its end.
+
+    Restarts run in threads and only tell it where they are; the main thread writes.
+    """
+
+    def __init__(self, n_restarts: int, verbose: bool | None) -> None:
+        self._verbose, self._mode, self._n_restarts = bool(verbose), _mode(verbose), n_restarts
+        self._begin = self._shown = time.monotonic()
+        self._passes = [0] * n_restarts
+        self._notes: dict[int, str] = {}
+        self._n_ended = self._width = 0
+
+    def passed(self, number: int, state: Any) -> None:
+        self._passes[number] += 1
+        self._notes[number] = f"K={state.n_features}  objective {state.objective:.6g}"
+
+    def ended(self, number: int, state: Any, *, settled: bool) -> None:
+        self._n_ended += 1
+        self._notes.pop(number, None)
+        if self._verbose:
+            how = "settled" if settled else "stopped"
+            end = f"{state.n_features} features, {how} after {self._passes[number]} passes"
+            print(f"restart {number}: objective {state.objective:.6g}, {end}", file=sys.stderr, flush=True)
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        if self._mode == "off" or now - self._begin < _QUIET or now - self._shown < (1.0 if self._width else _EVERY):
+            return
+        self._shown = now
+        notes = [f"restart {i} pass {self._passes[i]}  {note}" for i, note in sorted(self._notes.items())]
+        line = f"{self._n_ended}/{self._n_restarts} restarts done  {';  '.join(notes)}"
+        if self._mode == "lines":
+            print(line, file=sys.stderr, flush=True)
+        else:
+            print(f"\r{line:{self._width}}", end="", file=sys.stderr, flush=True)
+            self._width = len(line)
+
+    def close(self) -> None:
+        """Leave a clean line behind."""
+        if self._width:
+            print(f"\r{'':{self._width}}\r", end="", file=sys.stderr, flush=True)
+
+
 class Progress:
     """Looks at the chains of a run whenever it is called. `score` gives the held-out score of a draw."""
 
@@ -28,8 +78,7 @@ class Progress:
     ) -> None:
         self.chains, self.inference, self.score = chains, inference, score
         self.n_steps = inference.n_warmup + inference.n_draws * inference.thin
-        terminal = sys.stderr.isatty()
-        self._mode = "off" if verbose is False or (verbose is None and not terminal) else "bar" if terminal else "lines"
+        self._mode = _mode(verbose)
         self._begin = self._shown = time.monotonic()
         self._at_begin = sum(len(chain.infos) for chain in chains)
         self._sizes = [""] * len(chains)

@@ -104,7 +104,7 @@ class Variational(Posterior):
     def _draw(self, chain: int, draw: int) -> tuple[Array, Array]:
         i = range(self.n_chains)[chain] * self.n_draws + range(self.n_draws)[draw]
         if self._last[0] != i:
-            rng = np.random.default_rng((_SEED, i))
+            rng = make_generator(_SEED + i)
             self._last[:] = i, self.model.observation.draw_rows(rng, self.factors.local)
         return self._last[1]
 
@@ -219,8 +219,8 @@ class Variational(Posterior):
         return [one._replace(codebook=book) for book in books]
 
     def is_finite(self) -> bool:
-        values = (self.z_prob, *self.shared_codebook.values(), self.bound)
-        return all(np.isfinite(value).all() for value in values)
+        values = (self.z_prob, *self.shared_codebook.values(), np.array(self.bound))
+        return all(bool(np.isfinite(value).all()) for value in values)
 
 
 def of_columns(codebook: dict[str, Array], columns: Array) -> dict[str, Array]:

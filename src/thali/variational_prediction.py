@@ -1,8 +1,8 @@
 """Held-out cells of rows that a variational fit has seen, by its own factors of those rows.
 
-The primary score is the mixture of the reference, row by row: log E_q[prod_d N(x_nd; codes features_d, their variance)],
-exact over the bits where few of them are uncertain, else over draws. Papers do not always say which of the others they
-report, so those are at hand by name.
+The primary score is a mixture, row by row: log E_q[prod_d p(x_nd | codes)] with the features integrated out; exact over
+the bits where few of them are uncertain, else over draws. Papers do not always say which score they report, so the
+others are at hand by name.
 """
 
 from typing import Any

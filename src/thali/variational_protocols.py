@@ -79,6 +79,17 @@ class MeanFieldRows(Observation, Protocol):
 
 
 @runtime_checkable
+class SignedFeatures(MeanFieldRows, Protocol):
+    """Features and codes that can change sign together, and are shown in one direction."""
+
+    def signs(self, q: Any) -> Array:
+        """-1 for the features that are to be shown the other way round, else 1."""
+
+    def turned(self, part: Any, signs: Array) -> Any:
+        """`local`, `statistics` or `q` with the signs of these features changed: the bound stays the same."""
+
+
+@runtime_checkable
 class AdaptiveWeights(Protocol):
     """Variational weights whose features can change places, and whose truncation can grow."""
 

@@ -63,6 +63,10 @@ def slab_moments(b, c, rate, precision):
     return part(1) / total, part(2) / total
 
 
+def slab_factor(b, c, rate, precision, log_norm):
+    return log_slab(b, c, rate, precision, log_norm), *slab_moments(b, c, rate, precision)
+
+
 def draw_scale(ard, rate, rng):
     if ard == 0.0:
         return 1.0

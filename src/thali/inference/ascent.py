@@ -4,6 +4,7 @@ The prior's factor has `truncation` features, of which the first n_features are 
 they stay as in the prior but for what their absence says of their weights, and cost nothing in the rows.
 """
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,7 +63,7 @@ def split_rows(model: Model, X: Any, family: Family, n_parts: int = 1) -> Proble
     data = model.observation.row_data(X)
     size = min(max(_CELLS // X.shape[1], _FEWEST), _MOST, -(-len(data) // n_parts))
     starts = np.append(np.arange(0, len(data), size), len(data))
-    parts = tuple(data.part(int(a), int(b)) for a, b in zip(starts[:-1], starts[1:], strict=True))
+    parts = tuple(data.part(int(a), int(b)) for a, b in itertools.pairwise(starts))
     return Problem(model, data, parts, starts, family)
 
 
@@ -75,9 +76,7 @@ def begin(problem: Problem, weights: Any, codes: Array, *, learn: bool = True) -
     return refit(problem, local, q, weights, learn=learn)
 
 
-def refit(
-    problem: Problem, local: tuple[Any, ...], q: Any, weights: Any, *, learn: bool = True
-) -> State:
+def refit(problem: Problem, local: tuple[Any, ...], q: Any, weights: Any, *, learn: bool = True) -> State:
     """The state with these rows: features and weights at their optimum, or near it."""
     local, statistics = local_step(problem, q, weights, local, n_passes=0)
     return global_step(problem, local, statistics, q, weights, learn=learn)

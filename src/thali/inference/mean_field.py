@@ -171,7 +171,7 @@ class MeanField(Spec):
         return Variational(data.problem.model, Factors(whole, q, weights, bound))
 
     def remarks(self, data: MeanFieldData) -> dict[str, float]:
-        return {}
+        return {"is_bound": 1.0}
 
 
 def _hot_pass(problem: Problem, state: State, temperature: float) -> State:

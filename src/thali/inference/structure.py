@@ -91,7 +91,7 @@ def settle(problem: Problem, trial: State, target: float) -> State | None:
 def prune(problem: Problem, state: State) -> State:
     """Without the features whose deletion raises the bound, rows as they are: from the rarest, one by one."""
     for _ in range(state.n_features):
-        for k in np.argsort(state.statistics.counts, kind="stable")[: _FEWEST]:
+        for k in np.argsort(state.statistics.counts, kind="stable")[:_FEWEST]:
             smaller = _without(problem, state, int(k))
             if smaller.bound >= state.bound:  # its sums may still have the entropy of the bits that are gone
                 smaller = refit(problem, smaller.local, smaller.q, smaller.weights)
@@ -196,8 +196,8 @@ _complement = _recoded(lambda a, b: 1 - a)
 
 _BINARY = (
     _rebirth(row_birth, 0, 1), _rebirth(row_birth, 0, 1), _rebirth(spectral_birth, 0, 1000),
-    _rebirth(row_birth, 1, 1), _rebirth(row_birth, 2, 1), _rebirth(spectral_birth, 1, 2), _rebirth(spectral_birth, 2, 2),
-    _death, _merge, _xor, _xor, _or, _and_not, _complement, _constant,
+    _rebirth(row_birth, 1, 1), _rebirth(row_birth, 2, 1), _rebirth(spectral_birth, 1, 2),
+    _rebirth(spectral_birth, 2, 2), _death, _merge, _xor, _xor, _or, _and_not, _complement, _constant,
 )  # fmt: skip
 _WEIGHTED = (
     _rebirth(source_birth, 0, 1000), _rebirth(direction_birth, 0, 1), _rebirth(direction_birth, 0, 1),

@@ -37,17 +37,29 @@ def _draw_slab(b, c, rate, precision, rng):
 
 def _slab_moments(b, c, rate, precision):
     """(E w, E w^2) of the posterior."""
+    _, first, second = slab_factor(b, c, rate, precision, 0.0)
+    return first, second
+
+
+def _slab_factor(b, c, rate, precision, log_norm):
+    """(`log_slab`, E w, E w^2 of the posterior)."""
     curve = max(c + precision, _SMALLEST)
-    root = math.sqrt(curve)
     if rate == 0.0:
         mean = b / curve
-        return mean, mean * mean + 1.0 / curve
-    up, down = _log_halves_(b, curve, rate)
-    share = 1.0 / (1.0 + math.exp(min(down - up, 700.0)))
-    first_up, second_up = _half_moments_((b - rate) / root)
-    first_down, second_down = _half_moments_(-(b + rate) / root)
+        # as eq: own.normal-slab
+        return 0.5 * math.log(2.0 * math.pi / curve) + 0.5 * b * mean - log_norm, mean, mean * mean + 1.0 / curve
+    scale = 1.0 / math.sqrt(curve)
+    a_up, a_down = (b - rate) * scale, -(b + rate) * scale
+    up, down = log_erfcx(-a_up / math.sqrt(2.0)), log_erfcx(-a_down / math.sqrt(2.0))
+    gap = min(down - up, 700.0)
+    share = 1.0 / (1.0 + math.exp(gap))  # of the weights above 0
+    both = up + math.log1p(math.exp(gap)) if gap < 0.0 else down + math.log1p(math.exp(-gap))
+    first_up, second_up = _half_moments_(a_up, up)
+    first_down, second_down = _half_moments_(a_down, down)
+    # eq: own.slab-moments
     first = share * first_up - (1.0 - share) * first_down
-    return first / root, (share * second_up + (1.0 - share) * second_down) / curve
+    second = share * second_up + (1.0 - share) * second_down
+    return both + 0.5 * math.log(0.5 * math.pi / curve) - log_norm, first * scale, second / curve
 
 
 def _log_halves(b, curve, rate):
@@ -57,12 +69,12 @@ def _log_halves(b, curve, rate):
     return scale + log_erfcx(-(b - rate) / root / math.sqrt(2.0)), scale + log_erfcx((b + rate) / root / math.sqrt(2.0))
 
 
-def _half_moments(a):
-    """First and second moment of y > 0 with density ~ exp(a y - y^2 / 2)."""
+def _half_moments(a, log_tail):
+    """First and second moment of y > 0 with density ~ exp(a y - y^2 / 2); log_tail is log_erfcx(-a / sqrt 2)."""
     if a < -30.0:  # nearly exponential: the differences below would lose their digits
         t = 1.0 / (a * a)
         return -(1.0 - t * (2.0 - t * (10.0 - 74.0 * t))) / a, t * (2.0 - t * (10.0 - t * (74.0 - 706.0 * t)))
-    slope = math.sqrt(2.0 / math.pi) * math.exp(-log_erfcx(-a / math.sqrt(2.0)))  # phi(a) / Phi(a)
+    slope = math.sqrt(2.0 / math.pi) * math.exp(-log_tail)  # phi(a) / Phi(a)
     return a + slope, 1.0 + a * (a + slope)
 
 
@@ -160,5 +172,6 @@ _log_halves_ = jit(_log_halves)
 _half_moments_ = jit(_half_moments)
 log_slab = jit(_log_slab)
 draw_slab = jit(_draw_slab)
+slab_factor = jit(_slab_factor)
 slab_moments = jit(_slab_moments)
 draw_own = jit(_draw_own)

@@ -24,6 +24,7 @@ from thali.observations._factor_em import validated_factors
 from thali.observations._floors import validated_share
 from thali.observations._gaussian import GaussianData
 from thali.observations._gaussian_model import GaussianModel
+from thali.observations._mean_field_codes import MeanFieldCodes
 from thali.observations._prediction import Encoded
 from thali.rng import make_generator
 from thali.slice_sampling import slice_sample
@@ -52,7 +53,7 @@ class WeightLaw(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class WeightedGaussian(GaussianModel):
+class WeightedGaussian(MeanFieldCodes, GaussianModel):
     """Subclasses say what the law of a weight is."""
 
     noise_var: Any = hyper(PerDim(), noise_domain)
