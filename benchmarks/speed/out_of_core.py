@@ -1,9 +1,9 @@
 """How much memory and time does a fit of data on disk take, and does it find what made them?
 
-    python benchmarks/speed/out_of_core.py [--rows 1000000] [--dims 50] [--features 10] [--method memoised] [--json FILE]
+    python benchmarks/speed/out_of_core.py [--rows 1000000] [--dims 50] [--features 10] [--method memoised]
 
-Single-precision rows are written to a file and fitted from a memory map by `StochasticMeanField`, in a process of its own
-whose largest resident memory is measured, the file's pages that it has mapped included.
+Single-precision rows are written to a file and fitted from a memory map by `StochasticMeanField`, in a process of its
+own whose largest resident memory is measured, the file's pages that it has mapped included.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def fit(path: str, method: str, n_features: int) -> dict[str, Any]:
     begin = time.perf_counter()
     model = thali.LatentFeatures(inference=thali.StochasticMeanField(method=method), random_state=0).fit(X)
     seconds = time.perf_counter() - begin
-    A, weights = truth(n_features, X.shape[1])
+    A, _ = truth(n_features, X.shape[1])
     distance = np.linalg.norm(model.components_[:, None] - A, axis=2).min(axis=0) / np.linalg.norm(A, axis=1)
     return {
         "seconds": seconds,
@@ -93,12 +93,12 @@ def main() -> None:
         print(f"{name}: {value}")
     missed = "" if found["peak GB"] < TARGET_GB else "  MISSED"
     show_table(
-        f"{args.rows} x {args.dims} single precision on disk ({size:.2f} GB), {args.features} features, {args.method}",
-        ["seconds", "passes", "peak memory (GB)", "of it before the fit", "features", "of them true", "noise sd (true)"],
+        f"{args.rows} x {args.dims} in single precision ({size:.2f} GB), {args.features} features, {args.method}",
+        ["seconds", "passes", "peak GB", "GB before the fit", "features", "of them true", "noise sd (true)"],
         [
             [
-                f"{found['seconds']:.1f}", str(found["passes"]), f"{found['peak GB']:.2f}{missed}", f"{found['GB before']:.2f}",
-                str(found["features"]), str(found["found"]), f"{found['noise sd']:.4f} ({NOISE})",
+                f"{found['seconds']:.1f}", str(found["passes"]), f"{found['peak GB']:.2f}{missed}",
+                f"{found['GB before']:.2f}", str(found["features"]), str(found["found"]), f"{found['noise sd']:.4f} ({NOISE})",
             ]
         ],
     )  # fmt: skip

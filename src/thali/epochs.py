@@ -10,6 +10,8 @@ from threadpoolctl import threadpool_limits
 
 from thali.blocks import RowBlocks
 from thali.model import Model
+from thali.packing import pack, unpack
+from thali.rng import freeze, thaw
 from thali.stopping import on_stop_signal
 
 Array = np.ndarray
@@ -98,14 +100,36 @@ class BlockRun:
         self.state = state
         self.trace.append((state.bound, state.n_features, state.n_rows))
         if verbose:
-            words = f"{'batch' if self.in_stream else 'pass'} {len(self.trace)}: bound {state.bound:.8g} of {state.n_rows} rows"
-            print(f"{words}, {state.n_features} features", file=sys.stderr, flush=True)
+            which = f"{'batch' if self.in_stream else 'pass'} {len(self.trace)}"
+            words = f"{which}: bound {state.bound:.8g} of {state.n_rows} rows, {state.n_features} features"
+            print(words, file=sys.stderr, flush=True)
 
     def history(self) -> dict[str, Array]:
         """(1, pass or batch) arrays."""
         bound, n_features, n_rows = (np.array([values]) for values in zip(*self.trace, strict=True))
         flags = {"settled": np.array([self.settled]), "in_stream": np.array([self.in_stream])}
         return {"bound": bound, "n_features": n_features, "n_rows": n_rows} | flags
+
+    def filters(self) -> None:
+        """It has none."""
+
+    def to_file(self, arrays: dict[str, Array]) -> Any:
+        """As JSON; the arrays go into `arrays`. Only a run of batches goes on after it was saved."""
+        return {
+            "rng": pack([freeze(self.rng)], "stream/rng", arrays),
+            "state": pack([self.state], "stream/state", arrays),
+            "trace": self.trace,
+        }
+
+    @classmethod
+    def from_file(cls, form: Any, arrays: dict[str, Array], inference: Any, model: Model) -> "BlockRun":
+        """A state that does not fit is a ValueError."""
+        run = cls(thaw(unpack(form["rng"], arrays, 1)[0]), inference, model)
+        run.state = unpack(form["state"], arrays, 1)[0]
+        inference.check_sound(run.state, model)
+        run.trace = [(float(bound), int(k), int(n)) for bound, k, n in form["trace"]]
+        run.in_stream = True
+        return run
 
 
 class _Watch:

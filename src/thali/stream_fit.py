@@ -27,7 +27,7 @@ class StreamFit(BlockFit):
         fit: Any
         _validated: Any
         _adopt: Any
-        _stream: Stream | None
+        _stream: Any
         _run_folder: Any
 
     @available_if(lambda self: isinstance(self.inference, Streaming | Blockwise))

@@ -103,3 +103,6 @@ class Blockwise(Inference, Protocol):
 
     def posterior(self, state: Any, n_blocks: int | None = None) -> Any:
         """With the factors of the rows, if those of all n_blocks blocks were kept."""
+
+    def check_sound(self, state: Any, model: Any) -> None:
+        """A ValueError if the state, which comes from a file, does not fit the model or itself."""

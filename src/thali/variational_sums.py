@@ -1,7 +1,7 @@
 """The posterior of a variational fit that did not keep the factors of its rows: of these only sums are known."""
 
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -12,18 +12,25 @@ from thali.variational_posterior import Factors, Variational
 Array = np.ndarray
 
 
+class RowSums(NamedTuple):
+    """What is known of the rows."""
+
+    n_rows: int
+    counts: Array  # (n_features,) expected numbers of rows
+
+
 class VariationalSums(Variational):
     """q(features) q(weights), and how many rows have each feature. Rows that were fitted are predicted as new ones."""
 
-    def __init__(self, model: Model, factors: Factors, n_rows: int, counts: Array) -> None:
-        """`factors.local` has no rows; `counts` are expected numbers of the n_rows rows."""
+    def __init__(self, model: Model, factors: Factors, sums: RowSums) -> None:
+        """`factors.local` has no rows."""
         super().__init__(model, factors)
         self.n_draws = 1
-        self._n_rows, self.counts = n_rows, counts
+        self.sums, self.counts = sums, sums.counts
 
     @property
     def n_rows(self) -> int:
-        return self._n_rows
+        return self.sums.n_rows
 
     @cached_property
     def in_use(self) -> Array:

@@ -21,7 +21,7 @@ from thali.spec import Domain, Spec, at_least, not_negative, one_of, setting
 from thali.stats import add, combine, scale, subtract
 from thali.variational_posterior import Factors, Variational
 from thali.variational_protocols import AdaptiveWeights, Family, MeanFieldRows
-from thali.variational_sums import VariationalSums
+from thali.variational_sums import RowSums, VariationalSums
 
 Array = np.ndarray
 Generator = np.random.Generator
@@ -215,10 +215,22 @@ class StochasticMeanField(Spec):
         _, q, weights = state[:3]
         if n_blocks != len(state.local):
             factors = Factors(state.no_rows, q, weights, state.bound)
-            return VariationalSums(state.model, factors, state.n_rows, np.asarray(state.statistics.counts))
+            return VariationalSums(state.model, factors, RowSums(state.n_rows, np.asarray(state.statistics.counts)))
         parts = [part for index in range(n_blocks) for part in state.local[index]]
         whole = type(parts[0])(*(np.concatenate(fields) for fields in zip(*parts, strict=True)))
         return Variational(state.model, Factors(whole, q, weights, state.bound))
+
+    def check_sound(self, state: Any, model: Model) -> None:
+        """A ValueError if the state, which comes from a file, does not fit the model or itself."""
+        if not isinstance(state, BlockState) or state.n_rows < 1 or state.n_features != len(state.statistics.counts):
+            raise ValueError("its state is none of a fit by blocks")
+        kinds = [type(part) for one in (state.model, model) for part in (one.prior, one.observation)]
+        if kinds[:2] != kinds[2:]:
+            raise ValueError("its state is that of another model")
+        anew = _updated(state, state.statistics, state.n_rows, self.family)
+        same = all(np.shape(mine) == np.shape(its) for mine, its in zip(anew.q, state.q, strict=True))
+        if not same or not np.isfinite(anew.bound):
+            raise ValueError("its factors do not fit its sums")
 
 
 def prior_rows(problem: Problem, state: BlockState) -> tuple[Any, ...]:
