@@ -98,7 +98,8 @@ def main() -> None:
         [
             [
                 f"{found['seconds']:.1f}", str(found["passes"]), f"{found['peak GB']:.2f}{missed}",
-                f"{found['GB before']:.2f}", str(found["features"]), str(found["found"]), f"{found['noise sd']:.4f} ({NOISE})",
+                f"{found['GB before']:.2f}", str(found["features"]), str(found["found"]),
+                f"{found['noise sd']:.4f} ({NOISE})",
             ]
         ],
     )  # fmt: skip
