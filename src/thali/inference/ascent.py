@@ -11,7 +11,6 @@ import numpy as np
 
 from thali.model import Model
 from thali.stats import add
-from thali.threads import in_spans
 from thali.variational_protocols import Family
 
 Array = np.ndarray
@@ -89,11 +88,8 @@ def local_step(
     model = problem.model
     log_odds = model.prior.expected_log_odds(weights)[: local[0].z_prob.shape[1]]
 
-    def work(span: slice) -> list[Any]:
-        rows = zip(problem.parts[span], local[span], strict=True)
-        return [model.observation.update_rows(part, q, mine, log_odds, n_passes) for part, mine in rows]
-
-    done = [one for span in in_spans(work, len(local), 1, 1, None) for one in span]
+    rows = zip(problem.parts, local, strict=True)  # kernels use all cores themselves
+    done = [model.observation.update_rows(part, q, mine, log_odds, n_passes) for part, mine in rows]
     statistics = done[0][1]
     for _, more in done[1:]:
         statistics = add(statistics, more)
