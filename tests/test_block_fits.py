@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import thali
-import thali.epochs
 from thali import (
     IBP,
     BetaBernoulli,
@@ -99,17 +98,6 @@ class TestInputs:
         assert whole.history_["n_rows"].tolist() == [[50, 90, 120]]
         assert whole.check().startswith("not judged: 3 batches, each seen once")
         assert whole.n_components_ == 3
-
-    def test_one_pass_over_blocks_is_a_stream_of_them(self, X):
-        """The first pass of a fit sees what a stream of the same blocks sees, if both begin the same."""
-        fitted = estimator(n_epochs=1, n_start=120, moves=False).fit(X)
-        inference = fitted.inference_.inference
-        run = thali.epochs.BlockRun(np.random.default_rng(0), inference, fitted.posterior_.model)
-        first = inference.begin(run.rng, run.model, X, len(X), lambda: False)
-        run.state = first
-        run.absorb(iter(np.split(X, 3)))
-        sorted_ = inference.sorted(run.state)
-        assert sorted_.bound == pytest.approx(fitted.posterior_.bound, rel=1e-9)
 
     def test_partial_fit_exists_only_for_streams(self):
         assert hasattr(estimator(), "partial_fit")

@@ -41,7 +41,11 @@ class RowBlocks:
         """So many rows at random, or all of them, in order."""
         if n_rows >= self.n_rows:
             return self._read(slice(None))
-        return self._read(np.sort(rng.choice(self.n_rows, n_rows, replace=False)))
+        return self.rows(np.sort(rng.choice(self.n_rows, n_rows, replace=False)))
+
+    def rows(self, rows: Array) -> Array:
+        """These rows, by increasing number."""
+        return self._read(rows)
 
     def _read(self, rows: Any) -> Array:
         return self._check(check_batch(self._X[rows], self.n_dims))

@@ -61,15 +61,15 @@ class BlockRun:
         if not inference.memoised:  # neighbours may be alike
             order = self.rng.permutation(blocks.n_blocks)
         for index in order:
-            if state.statistics is not None and is_over():
-                return state, False
+            if state.n_visits and is_over():
+                return inference.sorted(state), False
             X = blocks.block(int(index))
             state = inference.visit(state, X, int(index), n_all=blocks.n_rows, keep=not blocks.on_disk)
         return inference.sorted(state), True
 
     def _other(self, blocks: RowBlocks, state: Any, is_over: Callable[[], bool]) -> tuple[Any, bool]:
         """(state, whether it is better): other features that some rows suggest, if all rows agree."""
-        trial = self.inference.with_more(self.rng, state, blocks.some_rows(self.rng, self.inference.n_start))
+        trial = self.inference.with_more(self.rng, state, self._telling(blocks, state))
         if trial is None:
             return state, False
         for _ in range(_TRIAL_PASSES):
@@ -78,6 +78,20 @@ class BlockRun:
                 return state, False
         better = trial.bound - state.bound > self.inference.tol * abs(state.bound)
         return (trial, True) if better else (state, False)
+
+    def _telling(self, blocks: RowBlocks, state: Any) -> Array:
+        """Some rows, half of them those that are explained worst: rare features would not be seen in others."""
+        n_some = min(self.inference.n_start, blocks.n_rows)
+        rows, scores = np.zeros(0, dtype=np.int64), np.zeros(0)
+        for index in range(blocks.n_blocks):
+            new = self.inference.misfit(state, blocks.block(index))
+            rows = np.concatenate([rows, index * blocks.batch_size + np.arange(len(new))])
+            scores = np.concatenate([scores, new])
+            worst = np.argsort(-scores, kind="stable")[: n_some // 2]
+            rows, scores = rows[worst], scores[worst]
+        others = self.rng.choice(blocks.n_rows, n_some, replace=False)
+        others = others[~np.isin(others, rows)][: n_some - len(rows)]
+        return blocks.rows(np.sort(np.concatenate([rows, others])))
 
     def absorb(self, batches: Iterable[Array], *, max_time: float | None = None, verbose: bool = False) -> str | None:
         """Take in batches, each once; why it ended before the last one. The features begin with the first batch."""

@@ -76,7 +76,8 @@ class Streaming(Inference, Protocol):
 class Blockwise(Inference, Protocol):
     """An inference that takes blocks of rows, which may come again. All are pure in their arguments.
 
-    Its `state` has a `bound`, `n_features`, `n_rows` that it stands for, and `statistics`, None before the first block.
+    Its `state` has a `bound`, `n_features`, `n_rows` that it stands for, and `n_visits` and `n_seen`, the number of
+    blocks and of rows that came so far.
     """
 
     memoised: bool  # whether the bound is of all rows, rather than an estimate
@@ -100,6 +101,9 @@ class Blockwise(Inference, Protocol):
 
     def with_more(self, rng: Generator, state: Any, X: Array) -> Any:
         """A state before the first block, with other features that suit the rows X better; None if none do."""
+
+    def misfit(self, state: Any, X: Array) -> Array:
+        """How badly each row is explained, (n_rows,)."""
 
     def posterior(self, state: Any, n_blocks: int | None = None) -> Any:
         """With the factors of the rows, if those of all n_blocks blocks were kept."""

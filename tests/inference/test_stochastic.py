@@ -158,6 +158,7 @@ class TestMemoised:
             assert state.n_rows == n_rows
             assert state.statistics.gram[-1, -1] == n_rows
             assert not state.local
+        assert inference.sorted(state).statistics.gram[-1, -1] == 48
 
 
 class Sums(NamedTuple):
@@ -174,7 +175,7 @@ class TestRunningMean:
     def test_with_forgetting_one_it_is_the_mean_of_all_blocks(self):
         inference = StochasticMeanField(method="robbins-monro", delay=0.0, forgetting=1.0)
         values = [3.0, 5.0, 10.0, 2.0]
-        state = BlockState(None, None, None, 1, None, 7, 0, 0, 0.0, {}, {}, None)
+        state = BlockState(None, None, None, 1, Sums(99.0), 7, 0, 0, 0.0, {}, {}, None)
         for visits, value in enumerate(values):
             state = state._replace(statistics=inference._blended(state, Sums(value), 7), n_visits=visits + 1)
             assert state.statistics.counts == pytest.approx(np.mean(values[: visits + 1]))
@@ -235,6 +236,17 @@ class TestRun:
         assert without.n_features == 0
         assert with_moves.n_features == 3
         assert with_moves.bound > without.bound
+
+    def test_a_feature_that_the_first_rows_do_not_have(self, rng, monkeypatch):
+        """It is in the last few rows of many; they are explained worst. Other rows would not show it."""
+        Z = np.column_stack([rng.random(600) < 0.5, np.arange(600) >= 594])
+        X = Z @ rng.normal(0, 2, (2, 8)) + rng.normal(0, 0.3, (600, 8))
+        inference = quick(n_start=40, moves=True, batch_size=100)
+        run = run_on(X, inference, seed=3, on_disk=True)
+        assert run.state.n_features == 2
+        assert run.state.statistics.counts[-1] == pytest.approx(6.0, abs=0.01)
+        monkeypatch.setattr(StochasticMeanField, "misfit", lambda self, state, rows: -rows[:, 0])  # mutant
+        assert run_on(X, inference, seed=3, on_disk=True).state.n_features == 1
 
 
 @pytest.mark.parametrize(

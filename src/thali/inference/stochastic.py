@@ -27,6 +27,7 @@ Array = np.ndarray
 Generator = np.random.Generator
 
 _SETTLING = 5  # passes over some rows before features are looked for in them
+_MOST_CHANGES = 10  # of the features at a time
 
 _forgetting = Domain("a number above 0.5, up to 1", lambda v: not_negative.contains(v) and 0.5 < v <= 1)
 _optional = Domain("None or an integer, 1 or more", lambda v: v is None or at_least(1).contains(v))
@@ -39,7 +40,7 @@ class BlockState(NamedTuple):
     q: Any
     weights: Any
     n_features: int
-    statistics: Any  # None before the first block
+    statistics: Any  # None before the first block, if sums are kept
     n_rows: int  # that the statistics stand for
     n_seen: int  # that came, counted again if they came again
     n_visits: int  # of blocks
@@ -68,7 +69,7 @@ class StochasticMeanField(Spec):
     method: str = setting("memoised", one_of("memoised", "robbins-monro"))
     batch_size: int = setting(8192, at_least(1))
     n_inner: int = setting(5, at_least(1))
-    n_epochs: int = setting(20, at_least(1))
+    n_epochs: int = setting(30, at_least(1))
     tol: float = setting(1e-6, not_negative)
     delay: float = setting(1.0, not_negative)
     forgetting: float = setting(0.7, _forgetting)
@@ -121,7 +122,7 @@ class StochasticMeanField(Spec):
             prior = problem.model.prior
             enough = n_weights(prior, prior.init_weights(n_rows))
             weights = prior.grow_weights(weights, max(enough, n_weights(prior, weights)))
-        return _without_rows(problem.model, best._replace(weights=weights))
+        return self._without_blocks(problem, best._replace(weights=weights))
 
     def _restart(
         self, rng: Generator, model: Model, data: MeanFieldData, number: int, is_over: Callable[[], bool]
@@ -143,8 +144,27 @@ class StochasticMeanField(Spec):
         mine = global_step(problem, local, statistics, state.q, state.weights)
         for _ in range(_SETTLING):
             mine = ascend(problem, mine)
-        found, better = improve(rng, problem, mine, data.scope, self.tol * abs(mine.bound))
-        return _without_rows(state.model, found) if better else None
+        n_changes = 0
+        while n_changes < _MOST_CHANGES:
+            mine, better = improve(rng, problem, mine, data.scope, self.tol * abs(mine.bound))
+            if not better:
+                break
+            n_changes += 1
+        return self._without_blocks(problem, mine) if n_changes else None
+
+    def misfit(self, state: BlockState, X: Array) -> Array:
+        """Sum of squares that the features leave of each row."""
+        problem = split_rows(state.model, X, self.family)
+        local, _ = local_step(problem, state.q, state.weights, prior_rows(problem, state), self.n_inner)
+        unexplained = state.model.observation.unexplained
+        left = (unexplained(part, state.q, mine) for part, mine in zip(problem.parts, local, strict=True))
+        return np.concatenate([np.einsum("nd,nd->n", R, R) for R in left])
+
+    def _without_blocks(self, problem: Problem, state: State) -> BlockState:
+        """Before the first block. A running mean begins with these rows."""
+        statistics, n_rows = (None, 0) if self.memoised else (state.statistics, problem.n_rows)
+        _, _, q, weights, bound = state[:5]
+        return BlockState(problem.model, q, weights, state.n_features, statistics, n_rows, 0, 0, bound, {}, {}, None)
 
     # ---- blocks
 
@@ -154,7 +174,8 @@ class StochasticMeanField(Spec):
         """The state after a block of checked rows, which comes again if it has an index; `keep` its rows' factors.
 
         n_all: how many rows all blocks have together, if it is known. With memoised statistics the bound never falls
-        when a block comes again.
+        when a block comes again, and until all have come sums are all that changes: features that the first blocks
+        happen not to have would be forgotten.
         """
         problem = split_rows(state.model, X, self.family)
         local = state.local[index] if index in state.local else prior_rows(problem, state)
@@ -171,7 +192,10 @@ class StochasticMeanField(Spec):
             n_seen=state.n_seen + len(X),
             no_rows=type(local[0])(*(field[:0] for field in local[0])),
         )
-        done = _updated(counted, statistics, n_rows, self.family)
+        if self.memoised and index is not None and n_rows < (n_all or 0):
+            done = counted._replace(statistics=statistics, n_rows=n_rows)
+        else:
+            done = _updated(counted, statistics, n_rows, self.family)
         if again and done.bound < state.bound:  # rows that began anew got stuck where they had not before
             return counted
         if index is None:
@@ -182,9 +206,9 @@ class StochasticMeanField(Spec):
         )
 
     def _blended(self, state: BlockState, new: Any, n_rows: int) -> Any:
-        """The running mean after statistics that are scaled to n_rows, as it is."""
+        """The running mean after statistics that are scaled to n_rows, as it is; it begins with the first rows."""
         rate = self.rate(state.n_visits + 1)
-        if state.statistics is None or rate == 1:
+        if rate == 1:
             return new
         # eq: HBWP13.step
         return add(scale(state.statistics, (1 - rate) * n_rows / state.n_rows), scale(new, rate))
@@ -257,7 +281,3 @@ def _updated(state: BlockState, statistics: Any, n_rows: int, family: Family) ->
 def _all_rows(model: Model, n_rows: int, family: Family) -> Problem:
     """So many rows, none of which is at hand."""
     return Problem(model, None, (), np.array([0, n_rows]), family)
-
-
-def _without_rows(model: Model, state: State) -> BlockState:
-    return BlockState(model, state.q, state.weights, state.n_features, None, 0, 0, 0, state.bound, {}, {}, None)
