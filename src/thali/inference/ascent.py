@@ -15,8 +15,7 @@ from thali.variational_protocols import Family
 
 Array = np.ndarray
 
-_CELLS = 2**18  # of one part of the data
-_FEWEST, _MOST = 128, 8192  # rows of it
+_CELLS, _FEWEST = 2**24, 1024  # of one part of the data, and rows of it
 _WEIGHT_PASSES, _LITTLE = 10, 1e-2  # over the weights at a time, while they gain so many nats
 
 
@@ -28,6 +27,7 @@ class Problem(NamedTuple):
     parts: tuple[Any, ...]  # its rows, in order
     starts: Array  # the first row of each part, and the number of rows
     family: Family
+    has_offset: bool = True  # that is learned
 
     @property
     def n_rows(self) -> int:
@@ -60,7 +60,7 @@ class State(NamedTuple):
 def split_rows(model: Model, X: Any, family: Family, n_parts: int = 1) -> Problem:
     """The data in n_parts or more, by their size alone: so sums over parts do not depend on the number of threads."""
     data = model.observation.row_data(X)
-    size = min(max(_CELLS // X.shape[1], _FEWEST), _MOST, -(-len(data) // n_parts))
+    size = min(max(_CELLS // X.shape[1], _FEWEST), -(-len(data) // n_parts))
     starts = np.append(np.arange(0, len(data), size), len(data))
     parts = tuple(data.part(int(a), int(b)) for a, b in itertools.pairwise(starts))
     return Problem(model, data, parts, starts, family)

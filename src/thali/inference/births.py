@@ -13,7 +13,7 @@ from thali.inference.starts import source_start, spectral_start
 
 Array = np.ndarray
 
-_LOOKED_AT = 2000  # rows in which a direction is looked for
+_CELLS, _FEWEST, _MOST = 500_000, 200, 2000  # in which a direction is looked for, and rows of them
 _ROUNDS = 4  # in which a direction and the rows that have it are fitted to each other
 _SURE = 0.98  # probability at which a new feature is given to the rows that seem to have it
 
@@ -35,15 +35,15 @@ def row_birth(rng: np.random.Generator, problem: Problem, state: State) -> Array
 def spectral_birth(rng: np.random.Generator, problem: Problem, state: State) -> Array | None:
     """Presence (n_rows, n_new) of the independent binary sources of what is left."""
     R = _left_over(rng, problem, state)
-    Z = spectral_start(rng, R, has_offset=True).astype(float)
+    has_offset = problem.has_offset or rng.random() < 0.5  # what is left may have a mean of its own
+    Z = spectral_start(rng, R, has_offset=has_offset).astype(float)
     Z = Z[:, Z.any(axis=0) & ~Z.all(axis=0)]
     if not Z.shape[1]:
         return None
-    level = np.column_stack([Z, np.ones(len(Z))])
+    level = np.column_stack([Z, np.full(len(Z), float(has_offset))])
     found = np.linalg.lstsq(level, R, rcond=None)[0]
     directions, offset = found[:-1], found[-1]
-    inverse = np.linalg.pinv(directions)
-    return _presence(problem, state, directions, offset @ inverse, float(np.mean(R * R)))
+    return _presence(problem, state, directions, offset @ np.linalg.pinv(directions), float(np.mean(R * R)))
 
 
 def _presence(problem: Problem, state: State, directions: Array, at: Array, noise: float) -> Array:
@@ -90,10 +90,11 @@ def _codes(problem: Problem, state: State, directions: Array) -> Array:
 def _left_over(rng: np.random.Generator, problem: Problem, state: State) -> Array:
     """What the features leave of some rows."""
     left: list[Any] = []
-    n_rows = 0
+    n_rows, wanted = 0, _FEWEST
     for i in rng.permutation(len(problem.parts)):
-        if n_rows < _LOOKED_AT:
+        if n_rows < wanted:
             left.append(problem.model.observation.unexplained(problem.parts[i], state.q, state.local[i]))
             n_rows += len(left[-1])
+            wanted = int(np.clip(_CELLS // left[-1].shape[1], _FEWEST, _MOST))
     R = np.vstack(left)
-    return R[np.sort(rng.permutation(len(R))[:_LOOKED_AT])]
+    return R[np.sort(rng.permutation(len(R))[:wanted])]

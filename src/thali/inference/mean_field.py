@@ -28,7 +28,7 @@ STARTS = ("auto", "spectral", "random", "empty")
 
 _COOLING = 30  # passes until the temperature is 1
 _STAGES, _STAGE_PASSES = 8, 3  # in which rows are introduced, and passes in each
-_SLOW = 1.0  # nats: moves are tried after a pass that gains less, and again when all has settled
+_SLOW = 3e-5  # of the bound: moves are tried after a pass that gains less, and again when all has settled
 
 _truncation = Domain("None or an integer, 1 or more", lambda v: v is None or at_least(1).contains(v))
 _temperature = Domain("a number, 1 or more", lambda v: not_negative.contains(v) and v >= 1)
@@ -40,7 +40,6 @@ class MeanFieldData(NamedTuple):
     problem: Problem
     scope: Scope
     matrix: Array | None  # complete, for starts; None where the model has no such form
-    has_offset: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +51,7 @@ class MeanField(Spec):
     max_iter, tol: a restart ends after so many passes, or when neither a pass nor a move raises the bound by this share
     of it.
     n_restarts, start: the best of several. "auto": in turn from the leading independent sources of X ("spectral"), from
-    random bits ("random") and from no features ("empty"); or each of them from one of these.
+    no features ("empty") and from random bits ("random"); or each of them from one of these.
     moves: whether features are born, merged, recoded and deleted on the way, each time if the bound rises by it.
     annealing: the temperature of the evidence at which random starts begin, lowered to 1 in 30 passes; 1 for none.
     gradual: whether starts see an eighth of the rows first, then two, and so on.
@@ -82,14 +81,15 @@ class MeanField(Spec):
         n_features, can_grow, prior = self._room(model.prior, len(X))
         model = Model(prior, model.observation)
         problem = split_rows(model, X, family, _STAGES if self.gradual else 1)
-        matrix, has_offset = None, True
+        matrix = None
         if hasattr(model.observation, "as_matrix"):
             matrix, has_offset = model.observation.as_matrix(model.observation.prepare(X))
+            problem = problem._replace(has_offset=has_offset)
         binary = can_move(model.observation)
         if matrix is not None and binary:
             matrix = low_rank_completion(matrix)
         scope = Scope(n_features, can_grow, binary, n_trials(X.shape[0] * X.shape[1]))
-        return MeanFieldData(problem, scope, matrix, has_offset)
+        return MeanFieldData(problem, scope, matrix)
 
     def _room(self, prior: Any, n_rows: int) -> tuple[int, bool, Any]:
         """(most features in use, whether the factor of the weights may grow, the prior with our truncation)."""
@@ -117,7 +117,7 @@ class MeanField(Spec):
         is_over: Callable[[], bool] | None = None,
     ) -> State:
         is_over = is_over or (lambda: False)
-        kind = ("spectral", "random", "empty")[restart % 3] if self.start == "auto" else self.start
+        kind = ("spectral", "empty", "random")[restart % 3] if self.start == "auto" else self.start
         problem, scope = data.problem, data.scope
         codes = self._codes(rng, data, kind)[:, : scope.n_features]
         weights = problem.model.prior.init_weights(problem.n_rows)
@@ -143,7 +143,7 @@ class MeanField(Spec):
             return codes if data.scope.binary else codes * rng.choice([-1.0, 1.0], size=(n_rows, n))
         if not data.scope.binary:
             return source_start(rng, matrix)
-        return spectral_start(rng, matrix, has_offset=data.has_offset).astype(float)
+        return spectral_start(rng, matrix, has_offset=data.problem.has_offset).astype(float)
 
     def _n_random(self, rng: Generator, data: MeanFieldData) -> int:
         """How many features a random start has: those that the prior expects to be enough."""
@@ -156,7 +156,7 @@ class MeanField(Spec):
         least = self.tol * abs(state.bound)
         new = ascend(data.problem, state)._replace(searched=state.searched)
         gain = new.bound - state.bound
-        if gain > max(least, _SLOW) or (gain > least and (state.searched or not self.moves)):
+        if gain > max(least, _SLOW * abs(state.bound)) or (gain > least and (state.searched or not self.moves)):
             return new, True
         new = sort_features(data.problem, new)
         if self.moves:

@@ -15,6 +15,7 @@ from thali.inference.births import direction_birth, row_birth, source_birth, spe
 Array = np.ndarray
 Generator = np.random.Generator
 
+ALL = 10**6
 _PASSES = 8  # after which a trial must be better
 _WORK, _FEWEST, _MOST = 8_000_000, 8, 48  # trials without success after which the search ends: so many cells in all
 
@@ -89,10 +90,12 @@ def settle(problem: Problem, trial: State, target: float) -> State | None:
 
 
 def prune(problem: Problem, state: State) -> State:
-    """Without the features whose deletion raises the bound, rows as they are: from the rarest, one by one."""
+    """Without the features whose deletion raises the bound, rows as they are: from the least, one by one."""
     for _ in range(state.n_features):
-        for k in np.argsort(state.statistics.counts, kind="stable")[:_FEWEST]:
-            smaller = _without(problem, state, int(k))
+        features = problem.model.observation.variational_codebook(state.q)["features"]
+        size = state.statistics.counts * np.einsum("kd,kd->k", features, features)
+        for k in {int(np.argmin(size)), int(np.argmin(state.statistics.counts))}:
+            smaller = _without(problem, state, k)
             if smaller.bound >= state.bound:  # its sums may still have the entropy of the bits that are gone
                 smaller = refit(problem, smaller.local, smaller.q, smaller.weights)
             if smaller.bound >= state.bound:
@@ -149,14 +152,12 @@ def _death(rng: Generator, problem: Problem, state: State) -> Change | None:
 
 
 def _rebirth(kind: Callable[..., Array | None], n_out: int, n_in: int) -> Any:
-    """A move that drops features and looks for others in what is then left."""
+    """A move that drops features and looks for others in what is then left; n_out beyond 2 stands for all of them."""
 
     def move(rng: Generator, problem: Problem, state: State) -> Change | None:
-        drop = _some(rng, state, n_out)
-        if len(drop) < n_out:
+        if state.n_features < min(n_out, 2):
             return None
-        if n_out == 2:
-            drop = _like_pair(rng, state) or drop
+        drop = (_like_pair(rng, state) or ()) if n_out == 2 else _some(rng, state, n_out)
         rest = _dropped(problem, state, drop)
         found = kind(rng, problem, rest)
         return None if found is None else Change(drop, found[:, :n_in])
@@ -195,11 +196,11 @@ _and_not = _recoded(lambda a, b: a * (1 - b))
 _complement = _recoded(lambda a, b: 1 - a)
 
 _BINARY = (
-    _rebirth(row_birth, 0, 1), _rebirth(row_birth, 0, 1), _rebirth(spectral_birth, 0, 1000),
+    _rebirth(row_birth, 0, 1), _rebirth(row_birth, 0, 1), _rebirth(spectral_birth, 0, ALL), _rebirth(spectral_birth, ALL, ALL),
     _rebirth(row_birth, 1, 1), _rebirth(row_birth, 2, 1), _rebirth(spectral_birth, 1, 2),
     _rebirth(spectral_birth, 2, 2), _death, _merge, _xor, _xor, _or, _and_not, _complement, _constant,
 )  # fmt: skip
 _WEIGHTED = (
-    _rebirth(source_birth, 0, 1000), _rebirth(direction_birth, 0, 1), _rebirth(direction_birth, 0, 1),
+    _rebirth(source_birth, 0, ALL), _rebirth(source_birth, ALL, ALL), _rebirth(direction_birth, 0, 1), _rebirth(direction_birth, 0, 1),
     _rebirth(direction_birth, 1, 1), _death,
 )  # fmt: skip
