@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from scipy.sparse import issparse
 
 from thali.auto import Choice, choose
 from thali.blocks import RowBlocks, is_iterator, on_disk
@@ -49,7 +50,7 @@ class BlockFit:
         rng = make_generator(self.random_state)
         kept = not on_disk(X)
         if kept:
-            X = model.observation.check_data(self._validated(X, reset=True))
+            X = model.observation.check_data(self._validated(X, reset=True, sparse=True))
             blocks, sample = RowBlocks(X, inference.batch_size), X
         else:
             blocks = RowBlocks(X, inference.batch_size, lambda rows: check_more(model.observation, rows))
@@ -61,7 +62,7 @@ class BlockFit:
             complete, self.stopped_by_ = run.fit(blocks, max_time=self.max_time, verbose=bool(self.verbose))
         kept = kept and complete
         if not complete:
-            warnings.warn(f"Stopped by {self.stopped_by_}: saw {run.state.n_seen} of {len(X)} rows.", stacklevel=3)
+            warnings.warn(f"Stopped by {self.stopped_by_}: saw {run.state.n_seen} of {blocks.n_rows} rows.", stacklevel=3)
         elif self.stopped_by_ == "interrupt":
             warnings.warn(f"Interrupted: kept the state of pass {len(run.trace)}.", stacklevel=3)
         return self._take(run, choice, blocks.n_blocks if kept else None, fingerprint(X) if kept else "")
@@ -75,7 +76,7 @@ class BlockFit:
             first = next(batches, None)
             if first is None:
                 raise InvalidDataError("X must bring a batch of rows at least. Got an iterator with none.")
-            first = model.observation.check_data(self._validated(first, reset=True))
+            first = model.observation.check_data(self._validated(first, reset=True, sparse=True))
             choice = choose(self.inference, model.prior, model.observation, *first.shape)
             adapted = Model(model.prior, model.observation.adapt(first))
             run = BlockRun(make_generator(self.random_state), self.inference, adapted)
@@ -87,7 +88,7 @@ class BlockFit:
             if first is not None:
                 yield first
             for batch in batches:
-                yield check_more(observation, self._validated(batch, reset=False))
+                yield check_more(observation, self._validated(batch, reset=False, sparse=True))
 
         self.stopped_by_ = "error"  # unless there is none
         try:
@@ -113,6 +114,8 @@ class BlockFit:
 
 def check_more(observation: Any, X: Array) -> Array:
     """X, once the observation model has found nothing wrong; blocks may lack whole dims, all of X may not."""
+    if issparse(X):
+        return observation.check_data(X)
     missing = np.isnan(X)
     absent = missing.all(axis=0) & ~missing.all(axis=1, keepdims=True)
     observation.check_data(np.where(absent, 0.0, X) if absent.any() else X)

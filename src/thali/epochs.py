@@ -100,8 +100,8 @@ class BlockRun:
             for X in batches:
                 if self.state is None:
                     inference, rows = self.inference, X
-                    if len(X) > inference.n_start:
-                        rows = X[np.sort(self.rng.choice(len(X), inference.n_start, replace=False))]
+                    if X.shape[0] > inference.n_start:
+                        rows = X[np.sort(self.rng.choice(X.shape[0], inference.n_start, replace=False))]
                     self.state = inference.begin(self.rng, self.model, rows, inference.n_rows, watch.is_over)
                 self._remember(self.inference.visit(self.state, X), verbose)
                 if watch.is_over():

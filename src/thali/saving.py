@@ -7,6 +7,7 @@ from importlib.metadata import version
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from scipy.sparse import issparse
 
 from thali import files
 from thali.auto import Choice
@@ -23,8 +24,11 @@ from thali.variational_posterior import Variational
 from thali.variational_sums import VariationalSums
 
 
-def fingerprint(X: np.ndarray) -> str:
-    """A digest that tells one data set from another."""
+def fingerprint(X: Any) -> str:
+    """A digest that tells one data set from another; a sparse one from its dense form, too."""
+    if issparse(X):
+        parts = X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data
+        return hashlib.sha256(repr(X.shape).encode() + b"".join(part.tobytes() for part in parts)).hexdigest()
     X = np.where(np.isnan(X), np.nan, X + 0.0)  # there is more than one NaN, and more than one zero
     return hashlib.sha256(repr(X.shape).encode() + X.tobytes()).hexdigest()
 

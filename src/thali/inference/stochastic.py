@@ -183,13 +183,13 @@ class StochasticMeanField(Spec):
         again = self.memoised and index in state.sums
         if self.memoised:
             old = state.sums.get(index)
-            statistics, n_rows = _memoised(state, old, new), state.n_rows + (0 if again else len(X))
+            statistics, n_rows = _memoised(state, old, new), state.n_rows + (0 if again else problem.n_rows)
         else:
-            n_rows = n_all or max(self.n_rows or 0, state.n_seen + len(X))
-            statistics = self._blended(state, scale(new, n_rows / len(X)), n_rows)
+            n_rows = n_all or max(self.n_rows or 0, state.n_seen + problem.n_rows)
+            statistics = self._blended(state, scale(new, n_rows / problem.n_rows), n_rows)
         counted = state._replace(
             n_visits=state.n_visits + 1,
-            n_seen=state.n_seen + len(X),
+            n_seen=state.n_seen + problem.n_rows,
             no_rows=type(local[0])(*(field[:0] for field in local[0])),
         )
         if self.memoised and index is not None and n_rows < (n_all or 0):
