@@ -125,6 +125,17 @@ def ascend(problem: Problem, state: State, *, learn: bool = True) -> State:
     return global_step(problem, local, statistics, state.q, state.weights, learn=learn)
 
 
+def stretched(problem: Problem, state: State) -> State:
+    """As `ascend`, with codes and features scaled against each other before: by passes alone their sizes change slowly.
+
+    The bound may fall.
+    """
+    observation = problem.model.observation
+    factors = observation.stretch(state.q, state.local)
+    local = tuple(observation.turned(mine, factors) for mine in state.local)
+    return ascend(problem, state._replace(local=local, q=observation.turned(state.q, factors)))
+
+
 def all_counts(prior: Any, weights: Any, statistics: Any) -> Array:
     """Expected number of rows with each feature of the prior's factor, the unused ones included."""
     counts = np.zeros(n_weights(prior, weights))

@@ -11,7 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from thali.errors import InvalidParameterError
-from thali.inference.ascent import Problem, State, ascend, begin, global_step, local_step, n_weights, split_rows
+from thali.inference.ascent import (
+    Problem,
+    State,
+    ascend,
+    begin,
+    global_step,
+    local_step,
+    n_weights,
+    split_rows,
+    stretched,
+)
 from thali.inference.moves import can_move
 from thali.inference.starts import low_rank_completion, source_start, spectral_start
 from thali.inference.structure import Scope, enough_weights, improve, n_trials, sort_features
@@ -19,7 +29,7 @@ from thali.model import Model
 from thali.protocols import VariationalWeights
 from thali.spec import Domain, Spec, at_least, not_negative, one_of, setting
 from thali.variational_posterior import Factors, Variational
-from thali.variational_protocols import AdaptiveWeights, Family, MeanFieldRows
+from thali.variational_protocols import AdaptiveWeights, Family, MeanFieldRows, ScaledFeatures
 
 Array = np.ndarray
 Generator = np.random.Generator
@@ -78,11 +88,11 @@ class MeanField(Spec):
 
     def prepare(self, model: Model, X: Array) -> MeanFieldData:
         family = Family(self.bits, self.features, self.codes, self.precision)
-        n_features, can_grow, prior = self._room(model.prior, len(X))
+        n_features, can_grow, prior = self._room(model.prior, X.shape[0])
         model = Model(prior, model.observation)
         problem = split_rows(model, X, family, _STAGES if self.gradual else 1)
         matrix = None
-        if hasattr(model.observation, "as_matrix"):
+        if hasattr(model.observation, "as_matrix") and not hasattr(model.observation, "start_codes"):
             matrix, has_offset = model.observation.as_matrix(model.observation.prepare(X))
             problem = problem._replace(has_offset=has_offset)
         binary = can_move(model.observation)
@@ -134,7 +144,10 @@ class MeanField(Spec):
 
     def _codes(self, rng: Generator, data: MeanFieldData, kind: str) -> Array:
         """Where a restart begins."""
-        n_rows, matrix = data.problem.n_rows, data.matrix
+        n_rows, matrix, observation = data.problem.n_rows, data.matrix, data.problem.model.observation
+        if hasattr(observation, "start_codes"):  # a model that knows better; its rows need a feature
+            n = 1 if kind == "empty" else min(data.scope.n_features, self._n_random(rng, data))
+            return observation.start_codes(rng, data.problem.data, n)
         if kind == "empty":
             return np.zeros((n_rows, 0))
         if matrix is None or kind == "random":
@@ -155,6 +168,9 @@ class MeanField(Spec):
     def step(self, rng: Generator, state: State, model: Model, data: MeanFieldData) -> tuple[State, bool]:
         least = self.tol * abs(state.bound)
         new = ascend(data.problem, state)._replace(searched=state.searched)
+        if new.bound - state.bound < _SLOW and isinstance(model.observation, ScaledFeatures):
+            other = stretched(data.problem, new)
+            new = other._replace(searched=state.searched) if other.bound > new.bound else new
         gain = new.bound - state.bound
         if gain > max(least, _SLOW * abs(state.bound)) or (gain > least and (state.searched or not self.moves)):
             return new, True
@@ -168,6 +184,10 @@ class MeanField(Spec):
     def posterior(self, rng: Generator, state: State, model: Model, data: MeanFieldData) -> Variational:
         _, _, q, weights, bound, _ = state = sort_features(data.problem, state)
         whole = type(state.local[0])(*(np.concatenate(fields) for fields in zip(*state.local, strict=True)))
+        observation = data.problem.model.observation
+        if isinstance(observation, ScaledFeatures):
+            signs = observation.signs(q)
+            whole, q = observation.turned(whole, signs), observation.turned(q, signs)
         return Variational(data.problem.model, Factors(whole, q, weights, bound))
 
     def remarks(self, data: MeanFieldData) -> dict[str, float]:

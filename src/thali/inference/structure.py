@@ -44,7 +44,8 @@ def n_trials(n_cells: int) -> int:
 def improve(rng: Generator, problem: Problem, state: State, scope: Scope, least: float) -> tuple[State, bool]:
     """(state, whether its bound is higher by at least `least`): after the first trial that succeeds, if any does."""
     state = prune(problem, state)
-    moves = _BINARY if scope.binary else _WEIGHTED
+    counts = hasattr(problem.model.observation, "start_codes")
+    moves = _BINARY if scope.binary else _POSITIVE if counts else _WEIGHTED
     for _ in range(scope.n_trials):
         change = moves[rng.integers(len(moves))](rng, problem, state)
         if change is None:
@@ -190,6 +191,19 @@ def _recoded(combine: Callable[[Array, Array], Array], *, both: bool = False) ->
     return move
 
 
+def _sum(rng: Generator, problem: Problem, state: State) -> Change | None:
+    """One feature in the place of two that are alike, its codes the sum of theirs: for features that are positive."""
+    if state.n_features < 2:
+        return None
+    observation = problem.model.observation
+    features = observation.variational_codebook(state.q)["features"]
+    features = features / np.linalg.norm(features, axis=1, keepdims=True)
+    chance = (0.02 + (features @ features.T) ** 2) * (1.0 - np.eye(len(features)))
+    pair = divmod(int(rng.choice(chance.size, p=chance.ravel() / chance.sum())), len(features))
+    codes = np.concatenate([observation.expected_codes(mine)[:, pair].sum(axis=1) for mine in state.local])
+    return Change(pair, codes[:, None])
+
+
 _merge = _recoded(np.maximum, both=True)
 _xor = _recoded(lambda a, b: a * (1 - b) + b * (1 - a))
 _or = _recoded(lambda a, b: 1 - (1 - a) * (1 - b))
@@ -205,3 +219,4 @@ _WEIGHTED = (
     _rebirth(source_birth, 0, ALL), _rebirth(source_birth, ALL, ALL), _rebirth(direction_birth, 0, 1), _rebirth(direction_birth, 0, 1),
     _rebirth(direction_birth, 1, 1), _death,
 )  # fmt: skip
+_POSITIVE = (_rebirth(direction_birth, 0, 1), _rebirth(direction_birth, 1, 1), _death, _death, _sum, _sum)
