@@ -9,7 +9,8 @@ usage: python3 dev.py VERB [arguments handed on]
   test-all   all tests, the slow ones too
   bench      the speed benchmark of the collapsed sampler; bench modes | mixing | real_data: the quality ones;
              bench truncation | doshi_velez_synthetic | speakers: tables and figures of the papers;
-             bench priors | uncollapsed | particles: the speed of draws, of Gibbs and of the particle filter
+             bench priors | uncollapsed | particles | mean_field: the speed of draws, of Gibbs, of the particle filter
+             and of coordinate ascent
   lint       ruff check, ruff format --check, mypy
   docs       regenerate the generated tables of the documentation
 """

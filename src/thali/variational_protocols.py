@@ -79,14 +79,20 @@ class MeanFieldRows(Observation, Protocol):
 
 
 @runtime_checkable
-class SignedFeatures(MeanFieldRows, Protocol):
-    """Features and codes that can change sign together, and are shown in one direction."""
+class ScaledFeatures(MeanFieldRows, Protocol):
+    """Features with weights, of which the data know the products only: signs and sizes can change together."""
 
     def signs(self, q: Any) -> Array:
         """-1 for the features that are to be shown the other way round, else 1."""
 
-    def turned(self, part: Any, signs: Array) -> Any:
-        """`local`, `statistics` or `q` with the signs of these features changed: the bound stays the same."""
+    def stretch(self, q: Any, local: Any) -> Array:
+        """Factors of the codes that suit the laws of weights and features best; `local` is a sequence of parts."""
+
+    def turned(self, part: Any, factors: Array) -> Any:
+        """`local`, `statistics` or `q` with codes times these factors and features divided by them.
+
+        Signs leave the bound as it is. With other factors `local` is where `update_rows` can go on, no more.
+        """
 
 
 @runtime_checkable

@@ -11,6 +11,11 @@ from reference import mean_field_rows as twin
 
 from thali.kernels import mean_field_rows as kernel
 
+PARTS = (
+    "exp_minus", "to_bits", "gathered_entropy", "side_by_side", "own_forms", "with_own_forms", "triangle",
+    "from_triangle",
+)  # fmt: skip
+
 
 class Problem:
     """Arguments of `update_bits`; with an offset the forms have a column more."""
@@ -90,19 +95,21 @@ def test_many_features_and_certain_bits():
     [
         ("update_bits", "odds[k] - 0.5 * forms[k, k]", "odds[k]"),
         ("update_bits", "base[k] -= forms[k, j]", "base[k] += forms[k, j]"),
-        ("update_bits", "between[k, k] = 0.0", "between[k, k] = forms[k, k]"),
-        ("update_bits", "own -= of_dims[d]", "own += of_dims[d]"),
-        ("row_alone", "own[k, k] * (probs[k] - 0.5)", "own[k, k] * probs[k]"),
-        ("row_alone", "fitted[j] += step * own[k, j]", "fitted[j] += 0.0"),
-        ("side_by_side", "linear[r] += max(logit, zero) - logit * probs_k[r]", "linear[r] += -logit * probs_k[r]"),
-        ("side_by_side", "t[r] -= g0 * p0[r]", "t[r] += g0 * p0[r]"),
+        ("update_bits", "elif j != k:", "else:"),
+        ("update_bits", "outside[k, j] = forms[k, j]", "outside[k, j] = 0.0"),
+        ("own_forms", "own[j] -= of_dims[d, j]", "own[j] += of_dims[d, j]"),
+        ("with_own_forms", "forms[k] * (p[k] - c[2])", "forms[k] * p[k]"),
+        ("with_own_forms", "probs[r, k] = new[r]", "pass"),
+        ("from_triangle", "matrix[j, k] = flat[i]", "matrix[j, k] = 0.0"),
+        ("to_bits", "linear[r] += max(logit, zero) - logit * p", "linear[r] += -logit * p"),
+        ("side_by_side", "- (g0 * p0[r]", "- (-g0 * p0[r]"),
         ("exp_minus", "f2 * (c[2] + f * c[3])", "f2 * (c[3] + f * c[3])"),
     ],
 )
 def test_a_mistake_is_seen(function, old, new, monkeypatch):
     problems = [Problem(seed, 9, 5, 3, missing, True) for seed in range(3) for missing in (0.0, 0.25)]
     right = [problem.run(twin.update_bits) for problem in problems]
-    for name in ("exp_minus", "side_by_side", "row_alone"):
+    for name in PARTS:
         monkeypatch.setattr(kernel, name, plain(getattr(kernel, name)))
     update = plain(kernel.update_bits)
     with np.errstate(over="ignore"):
@@ -135,28 +142,60 @@ def test_exponential():
     np.testing.assert_allclose(single, twin.exp_minus(a, None), rtol=5e-6)
 
 
-def test_one_pass_and_one_row_equal_their_twins(rng):
-    b, odds, own = rng.standard_normal(5), rng.standard_normal(5), rng.standard_normal((6, 6))
-    own = own @ own.T
-    for hard in (False, True):
-        mine, theirs = np.append(rng.random(5), 1.0), np.zeros(6)
-        theirs[:] = mine
-        assert kernel.row_alone(b, mine, own, odds, hard, 2) == pytest.approx(
-            twin.row_alone(b, theirs, own, odds, hard, 2)
+@pytest.mark.parametrize("hard", [False, True])
+def test_passes_equal_their_twins(hard, rng):
+    """Five features and a column that is always on; seven rows."""
+    root = rng.standard_normal((7, 6, 6))
+    own = root @ np.swapaxes(root, 1, 2)
+    odds, b, probs = rng.standard_normal(5), rng.standard_normal((7, 5)), np.ones((7, 6))
+    probs[:, :5] = rng.random((7, 5))
+    room, outside, within = np.zeros((8, 7)), np.zeros((8, 8)), np.zeros((8, 4))
+    room[:5] = probs[:, :5].T
+    outside[4, :4], outside[:4, 4] = own[0, 4, :4], own[0, :4, 4]
+    within[:4] = own[0, :4, :4] - np.diag(np.diag(own[0])[:4])
+    results = []
+    for code in (kernel, twin):
+        work = np.zeros(7), np.zeros(7), np.ones(7), np.zeros(7)
+        mine, other = probs.copy(), room.copy()
+        first = code.with_own_forms(b, own, odds, hard, kernel.CONSTANTS, mine, *work)
+        columns = np.ascontiguousarray(b.T)
+        second = code.side_by_side(
+            columns, other, outside, within, odds, hard, kernel.CONSTANTS, np.zeros((4, 7)), *work[2:]
         )
+        results.append((mine, other, np.array([first, second])))
+    assert same(*results, 1e-12)
+
+
+def test_probabilities_and_their_entropy(rng):
+    t = np.concatenate([rng.uniform(-60, 60, size=50), [0.0]])
+    for hard in (False, True):
+        results = []
+        for bits, total in ((plain(kernel.to_bits), kernel.gathered_entropy), (twin.to_bits, twin.gathered_entropy)):
+            probs, product, linear = np.zeros(51), np.ones(51), np.zeros(51)
+            bits(t, hard, kernel.CONSTANTS, probs, product, linear)
+            results.append((probs, np.array([total(product, linear)]), product, linear))
+        assert same(*results, 1e-12)
+
+
+def test_triangles(rng):
+    matrix = rng.standard_normal((4, 4))
+    matrix += matrix.T
+    for code in (kernel, twin):
+        flat, back = np.zeros(10), np.zeros((4, 4))
+        code.triangle(matrix, flat)
+        code.from_triangle(flat, back)
+        assert np.array_equal(back, matrix)
+        assert np.array_equal(flat, matrix[np.tril_indices(4)])
+
+
+def test_forms_of_a_row(rng):
+    of_dims = rng.standard_normal((7, 9))
+    for cells in (np.array([3]), np.array([0, 1, 2, 4, 6])):
+        mine, theirs, is_seen = np.zeros(9), np.zeros(9), np.ones(7, bool)
+        kernel.own_forms(of_dims.sum(axis=0), of_dims, cells, is_seen, mine)
+        twin.own_forms(of_dims.sum(axis=0), of_dims, cells, is_seen, theirs)
         np.testing.assert_allclose(mine, theirs, atol=1e-12)
-        probs = np.zeros((8, 7))
-        probs[:5] = rng.random((5, 7))
-        between = np.zeros((5, 8))
-        between[:, :5] = own[:5, :5] - np.diag(np.diag(own)[:5])
-        arguments = (rng.standard_normal((5, 7)), between, odds, hard, kernel.CONSTANTS, *np.zeros((3, 7)))
-        copies = probs.copy(), probs.copy()
-        entropies = [
-            work(arguments[0], p, *arguments[1:])
-            for work, p in zip((kernel.side_by_side, twin.side_by_side), copies, strict=True)
-        ]
-        assert entropies[0] == pytest.approx(entropies[1], rel=1e-12)
-        np.testing.assert_allclose(*copies, atol=1e-12)
+        assert is_seen.all()
 
 
 def test_sums_over_rows_that_lack_a_dim(rng):

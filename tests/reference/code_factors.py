@@ -8,7 +8,8 @@ from reference.slabs import log_slab, slab_moments
 
 
 def best_bit(log_odds, sharpness):
-    return float(log_odds > 0) if np.isinf(sharpness) else float(expit(log_odds))
+    p = float(log_odds > 0) if np.isinf(sharpness) else float(expit(log_odds))
+    return p, bit_entropy(p)
 
 
 def bit_entropy(p):

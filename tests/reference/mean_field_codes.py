@@ -29,7 +29,7 @@ def joint_pass(g, forms, log_odds, rate, precision, log_norm, sharpness, z_prob,
     for k in range(len(v)):
         pull[k], curve[k] = of(k, v)
         _, mean[k], second = joint_divergence(pull[k], curve[k], rate, precision, log_norm)
-        z_prob[k] = best_bit(log_odds[k] + log_slab(pull[k], curve[k], rate, precision, log_norm), sharpness)
+        z_prob[k], _ = best_bit(log_odds[k] + log_slab(pull[k], curve[k], rate, precision, log_norm), sharpness)
         v[k], square[k] = z_prob[k] * mean[k], z_prob[k] * second
     g[:] = product - forms[: len(v), : len(v)] @ v
     return joint_moments(rate, precision, log_norm, z_prob, pull, curve, v, square)
@@ -60,7 +60,7 @@ def independent_pass(
             p = z_prob[k]
             mean[k], spread[k] = independent_weight(p * b, p * c, mean[k], spread[k], rate, precision)
             odds = log_odds[k] + b * mean[k] - 0.5 * c * square_of(mean[k], spread[k], rate)
-            z_prob[k] = best_bit(odds, sharpness)
+            z_prob[k], _ = best_bit(odds, sharpness)
         v[k] = z_prob[k] * mean[k]
     g[:] = product - forms[: len(v), : len(v)] @ v
     return independent_moments(rate, precision, log_norm, z_prob, mean, spread, v, square)
@@ -74,7 +74,7 @@ def independent_moments(rate, precision, log_norm, z_prob, mean, spread, v, squa
     return total
 
 
-def begin_row(cells, product, forms, of_dims, v, g, own):
+def begin_row(cells, product, forms, of_dims, is_seen, v, g, own):
     forms = forms - of_dims[cells].sum(axis=0) if len(cells) else forms
     codes = np.append(v, np.ones(len(forms) - len(v)))  # an offset's is 1
     g[:] = product - forms[: len(v)] @ codes
@@ -92,7 +92,7 @@ def joint_rows(
         v[n] = z_prob[n] * mean[n] if n_passes else v[n]
         g = np.zeros(len(v[n]))
         cells = missing_dim[missing_start[n] : missing_start[n + 1]]
-        mine = begin_row(cells, products[n], forms, of_dims, v[n], g, None)
+        mine = begin_row(cells, products[n], forms, of_dims, None, v[n], g, None)
         for _ in range(n_passes):
             term = joint_pass(g, mine, log_odds, *law, sharpness, *row)
         total += term
@@ -109,7 +109,7 @@ def independent_rows(
         term = independent_moments(*law, *row)
         g = np.zeros(len(v[n]))
         cells = missing_dim[missing_start[n] : missing_start[n + 1]]
-        mine = begin_row(cells, products[n], forms, of_dims, v[n], g, None)
+        mine = begin_row(cells, products[n], forms, of_dims, None, v[n], g, None)
         for _ in range(n_passes):
             term = independent_pass(g, mine, log_odds, *law, sharpness, *row)
         total += term

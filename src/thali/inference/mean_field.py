@@ -11,7 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from thali.errors import InvalidParameterError
-from thali.inference.ascent import Problem, State, ascend, begin, global_step, local_step, n_weights, split_rows
+from thali.inference.ascent import (
+    Problem,
+    State,
+    ascend,
+    begin,
+    global_step,
+    local_step,
+    n_weights,
+    split_rows,
+    stretched,
+)
 from thali.inference.moves import can_move
 from thali.inference.starts import low_rank_completion, source_start, spectral_start
 from thali.inference.structure import Scope, enough_weights, improve, n_trials, sort_features
@@ -19,7 +29,7 @@ from thali.model import Model
 from thali.protocols import VariationalWeights
 from thali.spec import Domain, Spec, at_least, not_negative, one_of, setting
 from thali.variational_posterior import Factors, Variational
-from thali.variational_protocols import AdaptiveWeights, Family, MeanFieldRows
+from thali.variational_protocols import AdaptiveWeights, Family, MeanFieldRows, ScaledFeatures
 
 Array = np.ndarray
 Generator = np.random.Generator
@@ -157,9 +167,13 @@ class MeanField(Spec):
 
     def step(self, rng: Generator, state: State, model: Model, data: MeanFieldData) -> tuple[State, bool]:
         least = self.tol * abs(state.bound)
+        little = max(least, _SLOW * abs(state.bound))
         new = ascend(data.problem, state)._replace(searched=state.searched)
+        if new.bound - state.bound < little and isinstance(model.observation, ScaledFeatures):
+            other = stretched(data.problem, new)
+            new = other._replace(searched=state.searched) if other.bound > new.bound else new
         gain = new.bound - state.bound
-        if gain > max(least, _SLOW * abs(state.bound)) or (gain > least and (state.searched or not self.moves)):
+        if gain > little or (gain > least and (state.searched or not self.moves)):
             return new, True
         new = sort_features(data.problem, new)
         if self.moves:
@@ -171,6 +185,10 @@ class MeanField(Spec):
     def posterior(self, rng: Generator, state: State, model: Model, data: MeanFieldData) -> Variational:
         _, _, q, weights, bound, _ = state = sort_features(data.problem, state)
         whole = type(state.local[0])(*(np.concatenate(fields) for fields in zip(*state.local, strict=True)))
+        observation = data.problem.model.observation
+        if isinstance(observation, ScaledFeatures):
+            signs = observation.signs(q)
+            whole, q = observation.turned(whole, signs), observation.turned(q, signs)
         return Variational(data.problem.model, Factors(whole, q, weights, bound))
 
     def remarks(self, data: MeanFieldData) -> dict[str, float]:

@@ -15,10 +15,14 @@ _SMALLEST = 1e-200  # of a curvature
 
 
 def _best_bit(log_odds, sharpness):
-    """q(z = 1) that is best for these log-odds: sharpness 1, or infinity for a bit that must be 0 or 1."""
-    if sharpness == math.inf or log_odds < -700.0:
-        return 1.0 if log_odds > 0.0 else 0.0
-    return 1.0 / (1.0 + math.exp(-log_odds))
+    """(q(z = 1) that is best for these log-odds, its entropy): sharpness 1, or infinity for a bit that is 0 or 1."""
+    if sharpness == math.inf:
+        return (1.0 if log_odds > 0.0 else 0.0), 0.0
+    size = min(abs(log_odds), 700.0)
+    small = math.exp(-size)
+    likelier = 1.0 / (1.0 + small)
+    entropy = math.log1p(small) + size * small * likelier
+    return (likelier if log_odds > 0.0 else small * likelier), entropy
 
 
 def _bit_entropy(p):
@@ -85,7 +89,7 @@ def _best_location(b, c, spread):
         # eq: DV09.laplace-location
         step = (size - 1.0 - slope * t + e) / (slope + e)
         t += step
-        if step <= 1e-15 * t:
+        if step <= 1e-14 * t:
             break
     return math.copysign(spread * t, b)
 
@@ -103,13 +107,12 @@ def _best_spread(c, mean):
             low = h
         else:
             high = h
-        slope = e * (1.0 + m / h + (m / h) ** 2) + 4.0 * c * h
-        new = h + value / slope
-        if not low < new < high:
-            new = math.sqrt(low * high) if high > 4.0 * low else 0.5 * (low + high)
-        if abs(new - h) <= 1e-15 * h:
-            return new
-        h = new
+        step = value / (e * (1.0 + m / h + (m / h) ** 2) + 4.0 * c * h)
+        if abs(step) <= 1e-14 * h:
+            return h + step
+        h += step
+        if not low < h < high:  # too far
+            h = math.sqrt(low * high) if high > 4.0 * low else 0.5 * (low + high)
     return h
 
 

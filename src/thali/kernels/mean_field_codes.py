@@ -22,6 +22,7 @@ from thali.kernels.code_factors import (
     square_of,
     weight_divergence,
 )
+from thali.kernels.mean_field_rows import own_forms
 from thali.kernels.slabs import draw_slab, slab_factor
 
 
@@ -38,14 +39,14 @@ def _joint_pass(
         c = max(forms[k, k], 0.0)  # rounding
         b = g[k] + c * v[k]
         log_integral, first, second = slab_factor(b, c, rate, precision, log_norm)
-        p = best_bit(log_odds[k] + log_integral, sharpness)
+        p, entropy = best_bit(log_odds[k] + log_integral, sharpness)
         step = p * first - v[k]
         for j in range(v.size):
             g[j] -= step * forms[k, j]
         z_prob[k], mean[k], pull[k], curve[k] = p, first, b, c
         v[k], square[k] = p * first, p * second
         # eq: own.joint-divergence
-        total += bit_entropy(p) - p * (b * first - 0.5 * c * second - log_integral)
+        total += entropy - p * (b * first - 0.5 * c * second - log_integral)
     return total
 
 
@@ -76,7 +77,8 @@ def _independent_pass(
         second = square_of(m, s, rate)
         divergence = weight_divergence(m, s, rate, precision, log_norm)
         # eq: DV09.independent-bit
-        p = best_bit(log_odds[k] + b * m - 0.5 * c * second - (divergence if hard else 0.0), sharpness)
+        odds = log_odds[k] + b * m - 0.5 * c * second - (divergence if hard else 0.0)
+        p, entropy = best_bit(odds, sharpness)
         if hard and p == 0.0:
             m, s, divergence = 0.0, 1.0 / (rate if rate > 0.0 else precision), 0.0
         step = p * m - v[k]
@@ -84,7 +86,7 @@ def _independent_pass(
             g[j] -= step * forms[k, j]
         z_prob[k], mean[k], spread[k] = p, m, s
         v[k], square[k] = p * m, p * second
-        total += bit_entropy(p) - divergence
+        total += entropy - divergence
     return total
 
 
@@ -100,16 +102,16 @@ def _independent_moments(rate, precision, log_norm, z_prob, mean, spread, v, squ
 # ---- all rows of a part of the data
 
 
-def _begin_row(cells, product, forms, of_dims, v, g, own):
-    """(E[A A'] over the row's observed cells, in `own` if some are missing); g is set.
+def _begin_row(cells, product, forms, of_dims, is_seen, v, g, own):
+    """E[A A'] over the row's observed cells, which is `own` if some are missing; sets g = product - E[A A'] v.
 
     forms (C, C) of all dims, of_dims (D, C, C) of each; a last column C > K is that of an offset, whose code is 1.
+    is_seen (D) is work space, all True.
     """
     K, n_columns = v.size, forms.shape[0]
     if cells.size > 0:
-        own[:] = forms
-        for d in cells:
-            own -= of_dims[d]
+        flat_dims = of_dims.reshape(of_dims.shape[0], forms.size)
+        own_forms(forms.reshape(-1), flat_dims, cells, is_seen, own.reshape(-1))
         forms = own
     for k in range(K):
         total = product[k]
@@ -129,7 +131,7 @@ def _joint_rows(
     six are (N, K) and change in place.
     """
     n_rows, K = z_prob.shape
-    g, own = np.zeros(K), np.zeros(forms.shape)
+    g, own, is_seen = np.zeros(K), np.zeros(forms.shape), np.ones(of_dims.shape[0], np.bool_)
     total = 0.0
     for n in range(n_rows):
         if n_passes == 0:
@@ -138,7 +140,7 @@ def _joint_rows(
         for k in range(K):
             v[n, k] = z_prob[n, k] * mean[n, k]
         cells = missing_dim[missing_start[n] : missing_start[n + 1]]
-        mine = begin_row(cells, products[n], forms, of_dims, v[n], g, own)
+        mine = begin_row(cells, products[n], forms, of_dims, is_seen, v[n], g, own)
         term = 0.0
         for _ in range(n_passes):
             term = joint_pass(
@@ -155,13 +157,13 @@ def _independent_rows(
 ):  # fmt: skip
     """As `joint_rows`."""
     n_rows, K = z_prob.shape
-    g, own = np.zeros(K), np.zeros(forms.shape)
+    g, own, is_seen = np.zeros(K), np.zeros(forms.shape), np.ones(of_dims.shape[0], np.bool_)
     total = 0.0
     for n in range(n_rows):
         term = independent_moments(rate, precision, log_norm, z_prob[n], mean[n], spread[n], v[n], square[n])
         if n_passes > 0:
             cells = missing_dim[missing_start[n] : missing_start[n + 1]]
-            mine = begin_row(cells, products[n], forms, of_dims, v[n], g, own)
+            mine = begin_row(cells, products[n], forms, of_dims, is_seen, v[n], g, own)
             for _ in range(n_passes):
                 term = independent_pass(
                     g, mine, log_odds, rate, precision, log_norm, sharpness, z_prob[n], mean[n], spread[n],

@@ -15,7 +15,8 @@ import numpy as np
 from thali.kernels._jit import inlined, jit
 
 BLOCK = 128  # rows at a time
-TOGETHER = 4  # features whose forms are summed in one go
+GROUP = 16  # rows at a time among those that lack cells
+TOGETHER = 4  # features whose forms with the others are one product
 FARTHEST = 45.0  # log-odds; beyond it a probability is 0 or 1 to all digits
 _SAFE = 64  # factors up to 2 that a product in single precision can hold
 # 1/log 2, log 2, 1/2!, ..., 1/12!, FARTHEST, 1: in the precision of the rows
@@ -37,71 +38,124 @@ def _exp_minus(a, c):
     return (first + f4 * (second + f4 * third)) * power
 
 
-def _side_by_side(b, probs, between, base, hard, c, t, product, linear):
+def _to_bits(t, hard, c, probs, product, linear):
+    """probs = expit(t) of some rows, or t > 0 if `hard`; the entropy's factors and terms go to product and linear."""
+    far, one = c[13], c[14]
+    zero = one - one
+    if hard:
+        for r in range(t.size):
+            probs[r] = one if t[r] > zero else zero
+        return
+    for r in range(t.size):
+        logit = min(max(t[r], -far), far)
+        small = exp_minus(abs(logit), c)
+        likelier = one / (one + small)
+        p = likelier if logit >= zero else small * likelier
+        probs[r] = p
+        # eq: own.bit-entropy
+        product[r] *= one + small
+        linear[r] += max(logit, zero) - logit * p
+
+
+def _gathered_entropy(product, linear):
+    """What `to_bits` has gathered, which begins anew."""
+    total = 0.0
+    for r in range(product.size):
+        total += linear[r] + math.log(product[r])
+    product[:] = 1.0
+    linear[:] = 0.0
+    return total
+
+
+def _side_by_side(b, probs, outside, within, base, hard, c, t, product, linear):
     """One pass over the bits of rows that lack no cell; returns their entropy. Cost O(K^2) per row.
 
-    probs (features, rows) is padded with zeros to a multiple of TOGETHER features, as is between, the forms with zeros
-    in the diagonal; base = odds - forms_kk / 2. t, product and linear are work space, one number per row.
+    probs (features, rows) is padded with zeros to a multiple of TOGETHER features. The forms come in two: `outside`
+    with zeros between features of the same TOGETHER, `within` between those, with zeros in the diagonal.
+    base = odds - forms_kk / 2. t (TOGETHER, rows), product (ones) and linear (zeros) are work space.
     """
     K, n_rows = b.shape
     c = (c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8], c[9], c[10], c[11], c[12], c[13], c[14])
-    far, one = c[13], c[14]
-    zero = one - one
-    product[:] = one
-    linear[:] = zero
     entropy = 0.0
-    for k in range(K):
-        b_k, base_k, probs_k = b[k], base[k], probs[k]
-        for r in range(n_rows):
-            t[r] = base_k + b_k[r]
-        for i in range(0, probs.shape[0], TOGETHER):
-            g0, g1, g2, g3 = between[k, i], between[k, i + 1], between[k, i + 2], between[k, i + 3]
-            p0, p1, p2, p3 = probs[i], probs[i + 1], probs[i + 2], probs[i + 3]
+    for first in range(0, K, TOGETHER):
+        np.dot(outside[first : first + TOGETHER], probs, t)
+        p0, p1, p2, p3 = probs[first], probs[first + 1], probs[first + 2], probs[first + 3]
+        for k in range(first, min(first + TOGETHER, K)):
+            b_k, base_k, t_k = b[k], base[k], t[k - first]
+            g0, g1, g2, g3 = within[k, 0], within[k, 1], within[k, 2], within[k, 3]
             for r in range(n_rows):
                 # eq: DV09.bit-update
-                t[r] -= g0 * p0[r] + g1 * p1[r] + g2 * p2[r] + g3 * p3[r]
-        if hard:
-            for r in range(n_rows):
-                probs_k[r] = one if t[r] > zero else zero
-            continue
-        for r in range(n_rows):
-            logit = min(max(t[r], -far), far)
-            small = exp_minus(abs(logit), c)
-            likelier = one / (one + small)
-            probs_k[r] = likelier if logit >= zero else small * likelier
-            # eq: own.bit-entropy
-            product[r] *= one + small
-            linear[r] += max(logit, zero) - logit * probs_k[r]
-        if k % _SAFE == _SAFE - 1:
-            for r in range(n_rows):
-                entropy += math.log(product[r])
-                product[r] = one
-    for r in range(n_rows):
-        entropy += linear[r] + math.log(product[r])
-    return entropy
+                t_k[r] = base_k + b_k[r] - t_k[r] - (g0 * p0[r] + g1 * p1[r] + g2 * p2[r] + g3 * p3[r])
+            to_bits(t_k, hard, c, probs[k], product, linear)
+            if k % _SAFE == _SAFE - 1:
+                entropy += gathered_entropy(product, linear)
+    return entropy + gathered_entropy(product, linear)
 
 
-def _row_alone(b, probs, own, odds, hard, n_passes):
-    """Passes over the bits of one row, whose forms are `own`; probs may have a last entry 1. Returns the entropy."""
-    K = b.size
-    fitted = np.dot(own, probs)
+def _own_forms(forms, of_dims, cells, is_seen, own):
+    """The forms of a row that lacks these cells, from those of all dims, or from those it has if they are fewer.
+
+    Matrices are flat; is_seen is work space, all True.
+    """
+    n_dims = is_seen.size
+    if 2 * cells.size <= n_dims:
+        own[:] = forms
+        for d in cells:
+            for j in range(own.size):
+                own[j] -= of_dims[d, j]
+        return
+    for d in cells:
+        is_seen[d] = False
+    own[:] = 0.0
+    for d in range(n_dims):
+        if is_seen[d]:
+            for j in range(own.size):
+                own[j] += of_dims[d, j]
+    for d in cells:
+        is_seen[d] = True
+
+
+def _with_own_forms(b, own, odds, hard, c, probs, t, new, product, linear):
+    """One pass over the bits of rows with forms of their own, (rows, columns, columns); returns their entropy.
+
+    b (rows, features) and probs (rows, columns), whose columns beyond the features are 1, are those of these rows; the
+    rest is work space as in `side_by_side`. Cost O(K^2) per row.
+    """
+    n_rows, K = b.shape
+    c = (c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8], c[9], c[10], c[11], c[12], c[13], c[14])
     entropy = 0.0
-    for _ in range(n_passes):
-        entropy = 0.0
-        for k in range(K):
-            # eq: DV09.bit-update
-            logit = odds[k] + b[k] - fitted[k] + own[k, k] * (probs[k] - 0.5)
-            if hard:
-                new = 1.0 if logit > 0.0 else 0.0
-            else:
-                logit = min(max(logit, -FARTHEST), FARTHEST)
-                new = 1.0 / (1.0 + math.exp(-logit))
-                entropy += math.log1p(math.exp(-abs(logit))) + max(logit, 0.0) - logit * new
-            step = new - probs[k]
-            probs[k] = new
-            for j in range(fitted.size):
-                fitted[j] += step * own[k, j]
-    return entropy
+    for k in range(K):
+        for r in range(n_rows):
+            forms, p = own[r, k], probs[r]
+            total = odds[k] + b[r, k] + forms[k] * (p[k] - c[2])
+            for j in range(p.size):
+                # eq: DV09.bit-update
+                total -= forms[j] * p[j]
+            t[r] = total
+        to_bits(t, hard, c, new, product, linear)
+        for r in range(n_rows):
+            probs[r, k] = new[r]
+        if k % _SAFE == _SAFE - 1:
+            entropy += gathered_entropy(product, linear)
+    return entropy + gathered_entropy(product, linear)
+
+
+def _triangle(matrix, flat):
+    """The lower triangle of a symmetric matrix, row after row."""
+    i = 0
+    for k in range(matrix.shape[0]):
+        for j in range(k + 1):
+            flat[i] = matrix[k, j]
+            i += 1
+
+
+def _from_triangle(flat, matrix):
+    i = 0
+    for k in range(matrix.shape[0]):
+        for j in range(k + 1):
+            matrix[k, j] = flat[i]
+            matrix[j, k] = flat[i]
+            i += 1
 
 
 def _update_bits(
@@ -118,23 +172,32 @@ def _update_bits(
     n_dims, K, n_columns = X.shape[1], features.shape[0], forms.shape[0]
     c = CONSTANTS.astype(X.dtype)
     room = -(-K // TOGETHER) * TOGETHER
-    between = np.zeros((K, room), X.dtype)
+    outside, within = np.zeros((room, room), X.dtype), np.zeros((room, TOGETHER), X.dtype)
     base = np.zeros(K, X.dtype)
     for k in range(K):
         base[k] = odds[k] - 0.5 * forms[k, k]
-        for j in range(K):
-            between[k, j] = forms[k, j]
         for j in range(K, n_columns):
             base[k] -= forms[k, j]
-        between[k, k] = 0.0
+        for j in range(K):
+            if j // TOGETHER != k // TOGETHER:
+                outside[k, j] = forms[k, j]
+            elif j != k:
+                within[k, j % TOGETHER] = forms[k, j]
     gram = np.zeros((K, K), X.dtype)
     cross = np.zeros((K, n_dims), X.dtype)
     probs = np.zeros((room, BLOCK), X.dtype)
     b = np.zeros((K, BLOCK), X.dtype)
-    t, product, linear = np.zeros(BLOCK, X.dtype), np.zeros(BLOCK, X.dtype), np.zeros(BLOCK, X.dtype)
-    own = np.zeros((n_columns, n_columns), X.dtype)
-    row = np.ones(n_columns, X.dtype)
-    is_seen = np.ones(n_dims, np.bool_)
+    t, product, linear = np.zeros((TOGETHER, BLOCK), X.dtype), np.ones(BLOCK, X.dtype), np.zeros(BLOCK, X.dtype)
+    # of rows that lack cells, GROUP at a time
+    all_forms = np.zeros(n_columns * (n_columns + 1) // 2, X.dtype)
+    dim_forms = np.zeros((of_dims.shape[0], all_forms.size), X.dtype)
+    triangle(forms, all_forms)
+    for d in range(of_dims.shape[0]):
+        triangle(of_dims[d], dim_forms[d])
+    flat, is_seen = np.zeros(all_forms.size, X.dtype), np.ones(n_dims, np.bool_)
+    own = np.zeros((GROUP, n_columns, n_columns), X.dtype)
+    own_b, own_probs = np.zeros((GROUP, K), X.dtype), np.ones((GROUP, n_columns), X.dtype)
+    bits = np.zeros(GROUP, X.dtype)
     for i in range(entropies.size):
         counts[i] = 0.0
         grams[i] = 0.0
@@ -144,9 +207,10 @@ def _update_bits(
         for start in range((first + i) * chunk, end, BLOCK):
             stop = min(start + BLOCK, end)
             n_rows = stop - start
-            if n_rows != t.size:
+            if n_rows != product.size:
                 probs, b = np.zeros((room, n_rows), X.dtype), np.zeros((K, n_rows), X.dtype)
-                t, product, linear = np.zeros(n_rows, X.dtype), np.zeros(n_rows, X.dtype), np.zeros(n_rows, X.dtype)
+                t = np.zeros((TOGETHER, n_rows), X.dtype)
+                product, linear = np.ones(n_rows, X.dtype), np.zeros(n_rows, X.dtype)
             x = X[start:stop]
             for r in range(n_rows):
                 for k in range(K):
@@ -161,28 +225,28 @@ def _update_bits(
                 np.dot(features, x.T, b)
                 if missing_start[stop] == missing_start[start]:
                     for _ in range(n_passes):
-                        entropy = side_by_side(b, probs, between, base, hard, c, t, product, linear)
+                        entropy = side_by_side(b, probs, outside, within, base, hard, c, t, product, linear)
                     entropies[i] += entropy
                 else:
-                    for r in range(n_rows):
-                        cells = missing_dim[missing_start[start + r] : missing_start[start + r + 1]]
-                        if 2 * cells.size <= n_dims:
-                            own[:] = forms
-                            for d in cells:
-                                own -= of_dims[d]
-                        else:
-                            is_seen[:] = True
-                            for d in cells:
-                                is_seen[d] = False
-                            own[:] = 0.0
-                            for d in range(n_dims):
-                                if is_seen[d]:
-                                    own += of_dims[d]
-                        for k in range(K):
-                            row[k] = probs[k, r]
-                        entropies[i] += row_alone(b[:, r], row, own, odds, hard, n_passes)
-                        for k in range(K):
-                            probs[k, r] = row[k]
+                    for begin in range(0, n_rows, GROUP):
+                        size = min(GROUP, n_rows - begin)
+                        for r in range(size):
+                            n = start + begin + r
+                            cells = missing_dim[missing_start[n] : missing_start[n + 1]]
+                            own_forms(all_forms, dim_forms, cells, is_seen, flat)
+                            from_triangle(flat, own[r])
+                            for k in range(K):
+                                own_b[r, k] = b[k, begin + r]
+                                own_probs[r, k] = probs[k, begin + r]
+                        for _ in range(n_passes):
+                            entropy = with_own_forms(
+                                own_b[:size], own[:size], odds, hard, c, own_probs[:size], t[0, :size], bits[:size],
+                                product[:size], linear[:size],
+                            )  # fmt: skip
+                        entropies[i] += entropy
+                        for r in range(size):
+                            for k in range(K):
+                                probs[k, begin + r] = own_probs[r, k]
             for r in range(n_rows):
                 for k in range(K):
                     new[start + r, k] = probs[k, r]
@@ -223,7 +287,12 @@ def _lacking_grams(codes, squares, starts, rows, grams):
 
 
 exp_minus = inlined(_exp_minus)
+to_bits = inlined(_to_bits)
+gathered_entropy = jit(_gathered_entropy)
 side_by_side = jit(_side_by_side)
-row_alone = jit(_row_alone)
+own_forms = jit(_own_forms)
+with_own_forms = jit(_with_own_forms)
+triangle = jit(_triangle)
+from_triangle = jit(_from_triangle)
 update_bits = jit(_update_bits)
 lacking_grams = jit(_lacking_grams)

@@ -102,7 +102,7 @@ def evidence(q: GaussianFeatures, *, any_missing: bool) -> Evidence:
     # eq: own.expected-forms
     forms = scaled @ q.mean.T + (n_dims if len(q.cov) == 1 else 1) * q.cov.sum(axis=0)
     of_dims = np.einsum("kd,ld->dkl", scaled, q.mean) + q.cov if any_missing else forms[:0, None]
-    return Evidence(scaled[: q.n_features], forms, of_dims)
+    return Evidence(*map(np.ascontiguousarray, (scaled[: q.n_features], forms, of_dims)))
 
 
 def error_parts(q: GaussianFeatures, statistics: GaussianSums) -> tuple[Array, Array]:

@@ -40,7 +40,9 @@ class MeanFieldBits(MeanFieldGaussian):
         """On at most `n_threads` threads, None for one per core; the bits do not depend on it."""
         X = data.single if q.family.precision == "single" else data.double
         K, n_dims = q.n_features, data.n_dims
-        features, forms, of_dims = (part.astype(X.dtype) for part in evidence(q, any_missing=data.any_missing))
+        features, forms, of_dims = (
+            np.ascontiguousarray(part, X.dtype) for part in evidence(q, any_missing=data.any_missing)
+        )
         odds, old = np.asarray(log_odds, X.dtype), np.ascontiguousarray(local.z_prob, X.dtype)
         new = np.empty_like(old)
         chunk = BLOCK * max(-(-data.n_rows // (BLOCK * _CHUNKS)), 1)
@@ -61,8 +63,8 @@ class MeanFieldBits(MeanFieldGaussian):
         sums = gaussian_sums(data, total, gram, crosses.sum(axis=0), new, new, float(entropies.sum()), n_threads)
         return BitFactors(new), sums
 
-    def add_column(self, local: BitFactors, presence: Array) -> BitFactors:
-        return BitFactors(np.column_stack([local.z_prob, presence]).astype(local.z_prob.dtype, copy=False))
+    def add_column(self, local: BitFactors, codes: Array) -> BitFactors:
+        return BitFactors(np.column_stack([local.z_prob, codes]).astype(local.z_prob.dtype, copy=False))
 
     def draw_rows(self, rng: np.random.Generator, local: BitFactors) -> tuple[Array, Array]:
         bits = (rng.random(local.z_prob.shape) < local.z_prob).astype(np.uint8)

@@ -1,46 +1,29 @@
-"""Mean field for X = offset + (Z * W) A + noise: a row's factor of each bit and its weight, joint or independent.
+"""Mean field for X = offset + (Z * W) A + noise: the factor of each bit and its weight, in any row.
 
-Joint: q(w | z=0) is the prior, q(w | z=1) ~ p(w) exp(pull w - curve w^2/2), whatever the law of a weight. Independent,
-as in Doshi-Velez et al. 2009: q(z) q(w) with q(w) normal or Laplace as the prior is. Hard bits (Paisley et al. 2011):
-z is 0 or 1, chosen together with its weight.
+It is joint, or a product as in Doshi-Velez et al. 2009 (`_code_factors`). Hard bits (Paisley et al. 2011) are 0 or 1,
+chosen together with their weights.
 """
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from thali.errors import InvalidParameterError
-from thali.kernels.mean_field_codes import draw_joint, independent_rows, joint_rows, weights_on
+from thali.kernels.mean_field_codes import draw_joint, independent_rows, joint_rows
+from thali.observations._code_factors import Codes, JointCodes, as_independent, in_family, near, scaled, sizes
 from thali.observations._feature_factor import GaussianFeatures, GaussianSums, evidence, gaussian_sums
 from thali.observations._mean_field import MeanFieldGaussian
 from thali.observations._row_data import RowData
+from thali.threads import in_spans
 from thali.variational_protocols import Family
 
 Array = np.ndarray
 
-_SURE = 0.95  # of a bit to begin with
-_NEAR = 0.1  # sd of a weight to begin with, in that of its prior
-
-
-class JointCodes(NamedTuple):
-    """q(z, w); arrays (n_rows, n_features)."""
-
-    z_prob: Array
-    mean: Array  # E[w | z=1]
-    pull: Array
-    curve: Array
-
-
-class IndependentCodes(NamedTuple):
-    """q(z) q(w); arrays (n_rows, n_features)."""
-
-    z_prob: Array
-    mean: Array
-    spread: Array  # variance of a normal weight, scale of a Laplace one
-
-
-Codes = JointCodes | IndependentCodes
+_ROWS, _CHUNKS = 256, 64  # of rows that are summed in one go: sums have the same bits on any number of threads
+_LEAST_BITS = 4_000  # of a thread: with fewer it takes longer to wake it
+_STEPS = 30  # of Newton's method
 
 
 class MeanFieldCodes(MeanFieldGaussian):
@@ -60,39 +43,50 @@ class MeanFieldCodes(MeanFieldGaussian):
         return super().init_features(data, n_features, family)
 
     def init_rows(self, data: RowData, codes: Array) -> JointCodes:
-        """Bits are on where the codes are not zero, with weights near them; those that are off have their prior."""
-        return self._near(np.asarray(codes, dtype=float))
-
-    def _near(self, codes: Array) -> JointCodes:
-        on = codes != 0
-        rate, precision, _ = self.law
-        curve = np.where(on, 1.0 / (_NEAR**2 * self.weight_var), 0.0)
-        pull = (curve + precision) * codes + rate * np.sign(codes)  # the code is where the density is highest
-        return JointCodes(np.where(on, _SURE, 1.0 - _SURE), self._weights_on(pull, curve)[0], pull, curve)
+        return near(np.asarray(codes, dtype=float), self.law, self.weight_var)
 
     def update_rows(
-        self, data: RowData, q: GaussianFeatures, local: Codes, log_odds: Array, n_passes: int = 1
+        self,
+        data: RowData,
+        q: GaussianFeatures,
+        local: Codes,
+        log_odds: Array,
+        n_passes: int = 1,
+        n_threads: int | None = None,
     ) -> tuple[Codes, GaussianSums]:
-        single = q.family.precision == "single"
-        features, forms, of_dims = evidence(q, any_missing=data.any_missing)
-        local = self._in_family(local, q.family)
-        X = data.single if single else data.X
-        products = np.asarray(X @ features.T.astype(X.dtype), dtype=float)
-        v, square = np.zeros(products.shape), np.zeros(products.shape)
-        entropy = (joint_rows if isinstance(local, JointCodes) else independent_rows)(
-            products, data.missing_start, data.missing_dim, forms, np.zeros((0, 0, 0)) if of_dims is None else of_dims,
-            np.asarray(log_odds, dtype=float), *self.law, math.inf if q.family.bits == "hard" else 1.0, n_passes,
-            *local, v, square,
-        )  # fmt: skip
-        gram = v.T @ v
+        """On at most `n_threads` threads, None for one per core; the bits do not depend on it."""
+        X = data.single if q.family.precision == "single" else data.double
+        K, n_rows = q.n_features, data.n_rows
+        features, forms, of_dims = map(np.ascontiguousarray, evidence(q, any_missing=data.any_missing))
+        features, odds = features.T.astype(X.dtype), np.asarray(log_odds, dtype=float)
+        sharpness = math.inf if q.family.bits == "hard" else 1.0
+        local = in_family(local, q.family, self.law)
+        update = joint_rows if isinstance(local, JointCodes) else independent_rows
+        v, square = np.zeros((n_rows, K)), np.zeros((n_rows, K))
+        chunk = _ROWS * max(-(-n_rows // (_ROWS * _CHUNKS)), 1)
+        n_chunks = -(-n_rows // chunk)
+        entropies, grams, crosses = np.empty(n_chunks), np.empty((n_chunks, K, K)), np.empty((n_chunks, K, data.n_dims))
+
+        def work(chunks: slice) -> None:
+            for i in range(chunks.start, chunks.stop):
+                rows = slice(i * chunk, min((i + 1) * chunk, n_rows))
+                entropies[i] = update(
+                    np.asarray(X[rows] @ features, dtype=float), data.missing_start[rows.start : rows.stop + 1],
+                    data.missing_dim, forms, of_dims, odds, *self.law, sharpness, n_passes,
+                    *(part[rows] for part in local), v[rows], square[rows],
+                )  # fmt: skip
+                grams[i], crosses[i] = v[rows].T @ v[rows], v[rows].T @ data.double[rows]
+
+        in_spans(work, n_chunks, 1, max(_LEAST_BITS // (chunk * max(K, 1)), 1), n_threads)
+        gram = grams.sum(axis=0)
         # eq: own.expected-gram
-        gram[np.diag_indices(len(gram))] = square.sum(axis=0)
-        counts = local.z_prob.sum(axis=0)
-        return local, gaussian_sums(data, counts, gram, v.T @ data.X, v, square, entropy)
+        gram[np.diag_indices(K)] = square.sum(axis=0)
+        counts, entropy = local.z_prob.sum(axis=0), float(entropies.sum())
+        return local, gaussian_sums(data, counts, gram, crosses.sum(axis=0), v, square, entropy, n_threads)
 
     def add_column(self, local: Codes, codes: Array) -> Codes:
-        near = self._near(np.reshape(codes, (-1, 1)).astype(float))
-        column = near if isinstance(local, JointCodes) else self._independent(near)
+        joint = near(np.reshape(codes, (-1, 1)).astype(float), self.law, self.weight_var)
+        column = joint if isinstance(local, JointCodes) else as_independent(joint, self.law)
         return type(local)(*(np.hstack(pair) for pair in zip(local, column, strict=True)))
 
     def draw_rows(self, rng: np.random.Generator, local: Codes) -> tuple[Array, Array]:
@@ -113,7 +107,7 @@ class MeanFieldCodes(MeanFieldGaussian):
     def variational_codebook(self, q: GaussianFeatures) -> dict[str, Array]:
         return super().variational_codebook(q) | {"scales": np.ones(q.n_features)}
 
-    # ---- signs: a feature and its weights can change theirs together
+    # ---- signs and sizes: a feature and its weights can change theirs together
 
     def signs(self, q: GaussianFeatures) -> Array:
         """-1 for the features whose value of largest size is negative, else 1."""
@@ -121,35 +115,29 @@ class MeanFieldCodes(MeanFieldGaussian):
         peak = np.abs(features).argmax(axis=1)
         return np.where(features[np.arange(len(features)), peak] < 0, -1.0, 1.0)
 
-    def turned(self, part: Any, signs: Array) -> Any:
+    def stretch(self, q: GaussianFeatures, local: Sequence[Codes]) -> Array:
+        """The factors that suit the laws of weights and features best, both factors of q scaled by them."""
+        rate, precision, _ = self.law
+        K, n_dims = q.mean[: q.n_features].shape
+        n_on, size, square = np.sum([sizes(part, self.law) for part in local], axis=0)
+        spread = np.einsum("dkk->k", q.cov)[:K] * (n_dims // len(q.cov))
+        power = (np.square(q.mean[:K]) / q.noise).sum(axis=1) + spread
+        feature = 0.5 * power * q.observation.units[0] / float(q.observation.feature_var)
+        t = np.zeros(K)
+        for _ in range(_STEPS):  # up a concave function; none so long that it overshoots for good
+            c = np.exp(t)
+            # eq: own.mean-field-stretch
+            slope = n_on - n_dims - rate * size * c - precision * square * c**2 + 2.0 * feature / c**2
+            curve = rate * size * c + 2.0 * precision * square * c**2 + 4.0 * feature / c**2
+            t += np.clip(slope / curve, -1.0, 1.0)
+        return np.exp(t)
+
+    def turned(self, part: Any, factors: Array) -> Any:
         if isinstance(part, GaussianFeatures):
-            signs = np.append(signs, np.ones(len(part.mean) - len(signs)))  # not of the offset
-            return part._replace(mean=part.mean * signs[:, None], cov=part.cov * np.outer(signs, signs))
+            by = np.append(factors, np.ones(len(part.mean) - len(factors)))  # the offset stays
+            return part._replace(mean=part.mean / by[:, None], cov=part.cov / np.outer(by, by))
         if isinstance(part, GaussianSums):
-            both = np.outer(np.append(signs, 1.0), np.append(signs, 1.0))
-            lacking = part.lacking * both if part.lacking.shape[1] > 1 else part.lacking
-            cross = part.cross * np.append(signs, 1.0)[:, None]
-            return part._replace(gram=part.gram * both, cross=cross, lacking=lacking)
-        part = part._replace(mean=part.mean * signs)
-        return part._replace(pull=part.pull * signs) if isinstance(part, JointCodes) else part
-
-    # ---- families
-
-    def _in_family(self, local: Codes, family: Family) -> Codes:
-        """A copy in the form of this family, which it has already unless no pass was made."""
-        if family.codes == "independent" and isinstance(local, JointCodes):
-            local = self._independent(local)
-        bits = np.round(local.z_prob) if family.bits == "hard" else local.z_prob
-        return type(local)(np.array(bits), *(np.array(part) for part in local[1:]))
-
-    def _independent(self, local: JointCodes) -> IndependentCodes:
-        """Weights with the same mean and variance."""
-        mean, square = self._weights_on(local.pull, local.curve)
-        var = square - mean**2
-        return IndependentCodes(local.z_prob, mean, np.sqrt(0.5 * var) if self.law.rate > 0 else var)
-
-    def _weights_on(self, pull: Array, curve: Array) -> tuple[Array, Array]:
-        """E[w | z=1] and E[w^2 | z=1]."""
-        mean, square = np.empty(pull.shape), np.empty(pull.shape)
-        weights_on(pull, curve, self.law.rate, self.law.precision, mean, square)
-        return mean, square
+            by = np.append(factors, 1.0)
+            lacking = part.lacking * np.outer(by, by) if part.lacking.shape[1] > 1 else part.lacking
+            return part._replace(gram=part.gram * np.outer(by, by), cross=part.cross * by[:, None], lacking=lacking)
+        return scaled(part, factors, self.law)

@@ -61,9 +61,9 @@ def _noise_per_dim(spec: Any, q: GaussianFeatures, statistics: GaussianSums, lef
         # eq: own.noise-point-per-dim
         new = (law.shape * level + 0.5 * square) / (law.shape + 1.0 + 0.5 * statistics.n_observed)
         new = np.maximum(new, floor)
-        close = np.allclose(new, noise, rtol=1e-12, atol=0.0)
+        settled = bool((np.abs(new - noise) <= 1e-12 * noise).all())
         noise = new
-        if close:
+        if settled:
             break
     return q._replace(observation=q.observation.updated(noise_var=noise))
 

@@ -22,7 +22,8 @@ class RowData:
         starts = np.concatenate([[0], np.cumsum(missing.sum(axis=1))]).astype(np.int64)
         X = X if centre is None else X - centre
         known = np.where(missing, 0.0, X).astype(X.dtype, copy=False) if starts[-1] else X
-        return cls(np.ascontiguousarray(known), starts, np.nonzero(missing)[1].astype(np.int64))
+        known = np.require(known, requirements=["C", "W"])  # for arrays that are read only kernels would compile anew
+        return cls(known, starts, np.nonzero(missing)[1].astype(np.int64))
 
     def __len__(self) -> int:
         return self.n_rows
