@@ -3,11 +3,19 @@
 from typing import Any, NamedTuple
 
 from thali.errors import InvalidParameterError
-from thali.inference import BPMeans, CollapsedGibbs, Gibbs, MeanField, ParticleFilter, SliceSampler
+from thali.inference import (
+    BPMeans,
+    CollapsedGibbs,
+    Gibbs,
+    MeanField,
+    ParticleFilter,
+    SliceSampler,
+    StochasticMeanField,
+)
 from thali.model import check_composition, lacking
 
 AUTO = (CollapsedGibbs, Gibbs, SliceSampler)  # in order of preference
-ALL = (*AUTO, MeanField, BPMeans, ParticleFilter)
+ALL = (*AUTO, MeanField, StochasticMeanField, BPMeans, ParticleFilter)
 
 
 class Choice(NamedTuple):

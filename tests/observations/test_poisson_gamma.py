@@ -57,7 +57,14 @@ def test_sparse_forms_are_made_canonical():
 
 @pytest.mark.parametrize(
     "bad",
-    [{"weight_shape": 0.0}, {"feature_shape": -1.0}, {"leak": 0.0}, {"leak": 1.5}, {"weight_rate": -1}, {"feature_rate": 0}],
+    [
+        {"weight_shape": 0.0},
+        {"feature_shape": -1.0},
+        {"leak": 0.0},
+        {"leak": 1.5},
+        {"weight_rate": -1},
+        {"feature_rate": 0},
+    ],
 )
 def test_bad_parameters_are_refused(bad):
     with pytest.raises(InvalidParameterError, match=next(iter(bad))):

@@ -152,12 +152,12 @@ class PoissonGibbs:
         most = int(np.nansum(X, axis=0).max(initial=0.0))
         if (most + 1.0) ** V.shape[1] > _TERMS:
             raise InvalidDataError(
-                f"log_marginal sums over all allocations: too many for {most} counts in a dim and {V.shape[1]} features."
+                f"log_marginal sums over all allocations: too many for {most} counts a dim and {V.shape[1]} features."
             )
         a, b = self.feature_shape, self.features_rate(data.n_dims)
         powers = np.indices((most + 1,) * V.shape[1]).reshape(V.shape[1], (most + 1) ** V.shape[1])
         total = -data.log_factorials
-        for d, x in enumerate(X.T):
+        for _d, x in enumerate(X.T):
             seen = ~np.isnan(x)
             # eq: own.counts-marginal
             moments = gammaln(a + powers) - gammaln(a) - (a + powers) * np.log(b + V[seen].sum(axis=0))[:, None]

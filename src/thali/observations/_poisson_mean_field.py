@@ -2,7 +2,7 @@
 
 A Bernoulli q(z) strictly between 0 and 1 gives a row without features a positive probability, and a count in it the
 expected log density -inf. So bits are either hard, or "off" means a small share `leak` of the weight: s = z + (1 - z)
-leak, and the bound is one of the evidence of that model. With leak = 1 there are no bits: Bayesian matrix factorisation.
+leak, and the bound is one of the evidence of that model. leak = 1 leaves no bits: Bayesian matrix factorisation.
 """
 
 import math
