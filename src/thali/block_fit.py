@@ -62,7 +62,9 @@ class BlockFit:
             complete, self.stopped_by_ = run.fit(blocks, max_time=self.max_time, verbose=bool(self.verbose))
         kept = kept and complete
         if not complete:
-            warnings.warn(f"Stopped by {self.stopped_by_}: saw {run.state.n_seen} of {blocks.n_rows} rows.", stacklevel=3)
+            warnings.warn(
+                f"Stopped by {self.stopped_by_}: saw {run.state.n_seen} of {blocks.n_rows} rows.", stacklevel=3
+            )
         elif self.stopped_by_ == "interrupt":
             warnings.warn(f"Interrupted: kept the state of pass {len(run.trace)}.", stacklevel=3)
         return self._take(run, choice, blocks.n_blocks if kept else None, fingerprint(X) if kept else "")
