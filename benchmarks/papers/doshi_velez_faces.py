@@ -38,7 +38,7 @@ from benchmarks.papers.heldout_cells import (
 )
 from benchmarks.quality.record import Record
 from benchmarks.tables import against, machine, show_table
-from thali import IBP, BetaBernoulli, BetaProcess, Gibbs, LatentFeatures, LinearGaussian, MeanField, StickBreakingIBP
+from thali import BetaBernoulli, BetaProcess, Gibbs, LatentFeatures, LinearGaussian, MeanField, StickBreakingIBP
 from thali.model import Model
 from thali.run import iterate
 
@@ -127,7 +127,6 @@ def methods(size: int, *, known: bool, last: bool) -> dict[str, Callable[[Any, H
         found["finite variational, q(A) independent"] = variational(finite, features="independent")
     if known and last:
         found["finite variational, spectral start, moves"] = variational(finite, start="spectral", moves=True)
-        found["infinite Gibbs"] = lambda observation, cells, seed: gibbs(IBP(mass=mass), observation, cells, seed)
     return found
 
 
