@@ -13,7 +13,15 @@ if TYPE_CHECKING:
     from thali.distributions import Beta, Gamma, InverseGamma, LogNormal, NormalOffset, PerDim
     from thali.errors import IncompatibleModelError, InvalidDataError, InvalidFileError, InvalidParameterError
     from thali.estimator import LatentFeatures, load, resume
-    from thali.inference import BPMeans, CollapsedGibbs, Gibbs, MeanField, ParticleFilter, SliceSampler
+    from thali.inference import (
+        BPMeans,
+        CollapsedGibbs,
+        Gibbs,
+        MeanField,
+        ParticleFilter,
+        SliceSampler,
+        StochasticMeanField,
+    )
     from thali.observations import ICA, FactorAnalysis, LinearGaussian, PoissonGamma
     from thali.priors import (
         IBP,
@@ -39,7 +47,7 @@ _HOME = {
     "LinearGaussian": "observations", "FactorAnalysis": "observations", "ICA": "observations",
     "PoissonGamma": "observations",
     "CollapsedGibbs": "inference", "Gibbs": "inference", "SliceSampler": "inference",
-    "BPMeans": "inference", "MeanField": "inference", "ParticleFilter": "inference",
+    "BPMeans": "inference", "MeanField": "inference", "StochasticMeanField": "inference", "ParticleFilter": "inference",
     "Gamma": "distributions", "InverseGamma": "distributions", "Beta": "distributions",
     "LogNormal": "distributions", "PerDim": "distributions", "NormalOffset": "distributions",
     "InvalidParameterError": "errors", "InvalidDataError": "errors", "IncompatibleModelError": "errors",
@@ -54,7 +62,7 @@ __all__ = [
     "ConstantDecay", "WindowDecay", "ExponentialDecay", "LogisticDecay", "Times", "Coordinates",
     "truncation_bounds", "suggest_truncation", "left_ordered", "class_size",
     "LinearGaussian", "FactorAnalysis", "ICA", "PoissonGamma",
-    "CollapsedGibbs", "Gibbs", "SliceSampler", "MeanField", "BPMeans", "ParticleFilter",
+    "CollapsedGibbs", "Gibbs", "SliceSampler", "MeanField", "StochasticMeanField", "BPMeans", "ParticleFilter",
     "Gamma", "InverseGamma", "Beta", "LogNormal", "PerDim", "NormalOffset",
     "InvalidParameterError", "InvalidDataError", "IncompatibleModelError", "InvalidFileError",
     "datasets", "metrics", "testing",

@@ -36,7 +36,7 @@ from thali.run import Chain, resolve_n_jobs, run_chains
 from thali.saving import fingerprint
 from thali.spec import Spec, positive
 from thali.stream_fit import StreamFit
-from thali.stream_protocols import Streaming
+from thali.stream_protocols import Blockwise, Streaming
 from thali.streams import Stream, refuse_for_streams
 
 Array = np.ndarray
@@ -107,6 +107,8 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         """
         model = self._model()
         self._check_settings()
+        if isinstance(self.inference, Blockwise):
+            return self._fit_blocks(model, X, heldout)
         X = model.observation.check_data(self._validated(X, reset=True, sparse=True))
         choice = choose(self.inference, model.prior, model.observation, *X.shape)
         model = Model(model.prior, model.observation.adapt(X))

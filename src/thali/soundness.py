@@ -76,7 +76,8 @@ def check_variational(posterior: Variational, about: Any) -> None:
     n_rows, n_features = z_prob.shape
     book = posterior.shared_codebook
     sound = {
-        "rows": n_rows > 0 and all(len(field) == n_rows and np.isfinite(field).all() for field in factors.local),
+        "n_rows": posterior.n_rows > 0,
+        "rows": all(len(field) == n_rows and np.isfinite(field).all() for field in factors.local),
         "z_prob": bool(((z_prob >= 0) & (z_prob <= 1)).all()),
         "features": book["features"].shape == (n_features, n_dims),
         "gram_inv": "gram_inv" not in book or book["gram_inv"].shape == (n_features, n_features),
