@@ -156,7 +156,7 @@ def show(entries: list[Entry], n_partitions: int) -> None:
         cells.append([f"{method}, printed", "0.5", "", "", f"{per_document}", f"{in_all}", "", ""])
     for method, rank in PRINTED_RANKS.items():
         cells.append([f"{method}, printed", "", f"{rank} best", "", "", "", "", ""])
-    title = f"New York Times, {n_partitions} partitions (Table 1, Figure 3); factors per document and in all"
+    title = f"New York Times, partitions: {n_partitions} (Table 1, Figure 3); factors per document and in all"
     heads = ["method", "shape", "rank", "perplexity", "per document", "in all", "last round", "s"]
     show_table(title, heads, cells)
 
@@ -205,7 +205,8 @@ def draw(entries: list[Entry], model: LatentFeatures, path: Path) -> None:
     style.headline(left, "held-out perplexity")
     style.quiet_axes(left, grid=True)
     rounds = model.posterior_.factors.weights.rounds
-    right.imshow(rounds.T, aspect="auto", origin="lower", cmap=style.SHARE, vmin=0, vmax=1, interpolation="nearest")
+    extent = (0.5, len(rounds) + 0.5, 0.5, rounds.shape[1] + 0.5)
+    right.imshow(rounds.T, aspect="auto", origin="lower", cmap=style.SHARE, extent=extent, interpolation="nearest")
     right.set_xlabel("feature")
     right.set_ylabel("round")
     style.headline(right, "probability of each round")
