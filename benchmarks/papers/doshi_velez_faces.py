@@ -38,7 +38,7 @@ from benchmarks.papers.heldout_cells import (
 )
 from benchmarks.quality.record import Record
 from benchmarks.tables import against, machine, show_table
-from thali import IBP, BetaBernoulli, BetaProcess, Gibbs, LatentFeatures, LinearGaussian, MeanField, StickBreakingIBP
+from thali import BetaBernoulli, BetaProcess, Gibbs, LatentFeatures, LinearGaussian, MeanField, StickBreakingIBP
 from thali.model import Model
 from thali.run import iterate
 
@@ -109,7 +109,7 @@ def mean_field(
     return (np.array([score]), model.n_components_), model
 
 
-def methods(size: int, part: str, *, last: bool) -> dict[str, Callable[[Any, HiddenCells, int], tuple[Array, Any]]]:
+def methods(size: int, *, known: bool, last: bool) -> dict[str, Callable[[Any, HiddenCells, int], tuple[Array, Any]]]:
     mass = size / 4  # as for the report's synthetic data
     finite, sticks = BetaBernoulli(mass=mass, n_features=size), StickBreakingIBP(mass=mass, truncation=size)
     rounds = BetaProcess(mass=mass, truncation=size)
@@ -123,11 +123,10 @@ def methods(size: int, part: str, *, last: bool) -> dict[str, Callable[[Any, Hid
         "infinite variational": variational(sticks),
         "beta process": variational(rounds),
     }
-    if part == "known":
+    if known:
         found["finite variational, q(A) independent"] = variational(finite, features="independent")
-    if last:
+    if known and last:
         found["finite variational, spectral start, moves"] = variational(finite, start="spectral", moves=True)
-        found["infinite Gibbs"] = lambda observation, cells, seed: gibbs(IBP(mass=mass), observation, cells, seed)
     return found
 
 
@@ -215,7 +214,7 @@ def main(arguments: list[str] | None = None) -> int:
         for restart in range(restarts):
             for part, observation, sizes in parts:
                 for size in sizes:
-                    for name, method in methods(size, part, last=size == sizes[-1]).items():
+                    for name, method in methods(size, known=part == "known", last=size == sizes[-1]).items():
                         if not record.has(part, name, size, restart):
                             line = partial(method, observation, cells, restart)
                             entry = measured(name, line, cells.n_hidden)
@@ -243,7 +242,7 @@ def compile_methods() -> None:
     """On tiny data, so that no time includes it."""
     rng = np.random.default_rng(0)
     tiny = hide_a_third(rng.integers(0, 2, (40, 2)) @ (3 * rng.standard_normal((2, 8))) + rng.standard_normal((40, 8)))
-    for method in methods(3, "known", last=True).values():
+    for method in methods(3, known=True, last=True).values():
         for observation in (LinearGaussian(noise_var=0.5, feature_var=1.0), LinearGaussian()):
             method(observation, tiny, 0)
 

@@ -1,7 +1,7 @@
 """Word counts: beta process, IBP, and factorisations without bits (Paisley et al. 2011, Table 1, Figures 3 and 4).
 
     python benchmarks/papers/paisley_text.py [--data FOLDER] [--quick] [--partitions 2] [--shapes 0.1,0.5,1]
-                                             [--picture PATH] [--json PATH] [--no-speed]
+                                             [--ranks 10,25,50,75,100] [--picture PATH] [--json PATH] [--no-speed]
 
 Articles of the New York Times (`nyt_world2009_counts.npz`: 732 documents, 6637 words), five of eight for training. Half
 of the tokens of a test document are given, the perplexity is that of the other half. SB-BP is the model with the prior
@@ -98,7 +98,7 @@ def measure(name: str, shape: float, rank: int | None, part: Partition) -> Entry
     return {**found, **counts, "last_round": last, "passes": passes}
 
 
-def ordinary(part: Partition, ranks: tuple[int, ...]) -> Iterator[tuple[str, int | None, Entry]]:
+def ordinary(part: Partition, ranks: list[int]) -> Iterator[tuple[str, int | None, Entry]]:
     yield (
         "words alone, 1 % shared",
         None,
@@ -156,7 +156,7 @@ def show(entries: list[Entry], n_partitions: int) -> None:
         cells.append([f"{method}, printed", "0.5", "", "", f"{per_document}", f"{in_all}", "", ""])
     for method, rank in PRINTED_RANKS.items():
         cells.append([f"{method}, printed", "", f"{rank} best", "", "", "", "", ""])
-    title = f"New York Times, {n_partitions} partitions (Table 1, Figure 3); factors per document and in all"
+    title = f"New York Times, partitions: {n_partitions} (Table 1, Figure 3); factors per document and in all"
     heads = ["method", "shape", "rank", "perplexity", "per document", "in all", "last round", "s"]
     show_table(title, heads, cells)
 
@@ -205,7 +205,8 @@ def draw(entries: list[Entry], model: LatentFeatures, path: Path) -> None:
     style.headline(left, "held-out perplexity")
     style.quiet_axes(left, grid=True)
     rounds = model.posterior_.factors.weights.rounds
-    right.imshow(rounds.T, aspect="auto", origin="lower", cmap=style.SHARE, vmin=0, vmax=1, interpolation="nearest")
+    extent = (0.5, len(rounds) + 0.5, 0.5, rounds.shape[1] + 0.5)
+    right.imshow(rounds.T, aspect="auto", origin="lower", cmap=style.SHARE, extent=extent, interpolation="nearest")
     right.set_xlabel("feature")
     right.set_ylabel("round")
     style.headline(right, "probability of each round")
@@ -224,6 +225,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="one partition, one shape, two ranks, no whole fit")
     parser.add_argument("--partitions", type=int, default=2, metavar="N", help="of the documents (5 in the paper)")
     parser.add_argument("--shapes", type=lambda t: [float(v) for v in t.split(",")], default=[0.1, 0.5, 1.0])
+    parser.add_argument("--ranks", type=lambda t: [int(k) for k in t.split(",")], default=list(RANKS), metavar="A,B")
     parser.add_argument("--no-speed", action="store_true", help="without the fit of all documents")
     parser.add_argument("--picture", type=Path, metavar="PATH", help="draw Figures 3 and 4 there (png, svg or pdf)")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file, or continue it")
@@ -235,13 +237,13 @@ def main(arguments: list[str] | None = None) -> int:
 
     corpus = load(folder)
     n_partitions = 1 if options.quick else options.partitions
-    shapes, ranks = ([0.5], RANKS[1:3]) if options.quick else (options.shapes, RANKS)
+    shapes, ranks = ([0.5], [25, 50]) if options.quick else (options.shapes, options.ranks)
     record = Record(options.json, {}, KEY)
     record.about = {"machine": machine()}
     lines: list[tuple[str, float, int | None]] = []
     for shape in shapes:
         lines += [("SB-BP", shape, None), ("VB-IBP", shape, None), ("factors found", shape, None)]
-        lines += [("VB-NMF", shape, rank) for rank in ranks]
+    lines += [("VB-NMF", shape, rank) for shape in shapes for rank in ranks]
     with threadpool_limits(1, "blas"):
         compile_methods()
         for number in range(n_partitions):
