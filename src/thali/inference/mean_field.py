@@ -165,7 +165,8 @@ class MeanField(Spec):
     def step(self, rng: Generator, state: State, model: Model, data: MeanFieldData) -> tuple[State, bool]:
         least = self.tol * abs(state.bound)
         new = ascend(data.problem, state)._replace(searched=state.searched)
-        if new.bound - state.bound < _SLOW and isinstance(model.observation, ScaledFeatures):
+        slow = max(_SLOW * abs(state.bound), 1.0)  # nats
+        if new.bound - state.bound < slow and isinstance(model.observation, ScaledFeatures):
             other = stretched(data.problem, new)
             new = other._replace(searched=state.searched) if other.bound > new.bound else new
         gain = new.bound - state.bound
