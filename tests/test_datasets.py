@@ -94,7 +94,7 @@ def test_counts_are_hills_with_weights():
     assert data.features.shape == (6, 60)
     np.testing.assert_allclose(data.features.sum(axis=1), 1.0)
     assert ((data.features > 0).sum(axis=1) == 20).all()
-    assert (data.X == np.floor(data.X)).all()
+    assert (np.floor(data.X) == data.X).all()
     assert not data.X[data.Z.sum(axis=1) == 0].any()
     assert data.X.sum(axis=1).mean() == pytest.approx(60.0, rel=0.05)
     assert data.Z.mean() == pytest.approx(0.35, abs=0.02)
