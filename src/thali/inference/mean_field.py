@@ -167,12 +167,13 @@ class MeanField(Spec):
 
     def step(self, rng: Generator, state: State, model: Model, data: MeanFieldData) -> tuple[State, bool]:
         least = self.tol * abs(state.bound)
+        little = max(least, _SLOW * abs(state.bound))
         new = ascend(data.problem, state)._replace(searched=state.searched)
-        if new.bound - state.bound < _SLOW and isinstance(model.observation, ScaledFeatures):
+        if new.bound - state.bound < little and isinstance(model.observation, ScaledFeatures):
             other = stretched(data.problem, new)
             new = other._replace(searched=state.searched) if other.bound > new.bound else new
         gain = new.bound - state.bound
-        if gain > max(least, _SLOW * abs(state.bound)) or (gain > least and (state.searched or not self.moves)):
+        if gain > little or (gain > least and (state.searched or not self.moves)):
             return new, True
         new = sort_features(data.problem, new)
         if self.moves:

@@ -137,7 +137,14 @@ class PoissonPrediction:
             bits = rng.random((_DRAWS, K)) < p
             shape, on = local.w_shape[n], local.w_on[n]
             w = np.maximum(rng.standard_gamma(shape, (_DRAWS, K)) / on, 1e-300)
-            log_w = a * np.log(b) - gammaln(a) - shape * np.log(on) + gammaln(shape) + (a - shape) * np.log(w) + (on - b) * w
+            log_w = (
+                a * np.log(b)
+                - gammaln(a)
+                - shape * np.log(on)
+                + gammaln(shape)
+                + (a - shape) * np.log(w)
+                + (on - b) * w
+            )
             log_weight = np.where(bits, log_on - np.log(p) + log_w, log_off - np.log1p(-p)).sum(axis=1)
             codes = bits * w
             rates, total = codes @ A, codes @ exposure
