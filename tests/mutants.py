@@ -14,7 +14,9 @@ from types import ModuleType
 
 import thali.kernels
 
-MODULES = ("collapsed_rows", "replicates", "move_replicates", "parallel_rows", "importance_rows", "swaps")
+MODULES = (
+    "collapsed_rows", "replicates", "move_replicates", "parallel_rows", "importance_rows", "swaps", "poisson_sweeps",
+)  # fmt: skip
 SOURCE = Path(thali.kernels.__file__).parent
 CACHE = Path(__file__).parents[1] / ".pytest_cache" / "mutants"
 
@@ -125,6 +127,26 @@ MUTANTS = {
     "importance without the present columns": (
         "importance_rows.py",
         ("log_total = log_fit(e, own, is_seen, half_precision)", "log_total = -np.inf"),
+    ),
+    "counts: bits without their proposal": (
+        "poisson_sweeps.py",
+        ("- c * math.log(new) + scale - math.log(chance)", "+ scale - math.log(chance)"),
+    ),
+    "counts: births without their number": (
+        "poisson_sweeps.py",
+        ("ratio + math.log(new_rate / (n_own + 1.0))", "ratio + math.log(new_rate)"),
+    ),
+    "counts: births without the dims that have none": (
+        "poisson_sweeps.py",
+        ("    total += n_seen * a_shape * math.log(a_rate / (a_rate + w))\n", ""),
+    ),
+    "counts: weights without the allocation": (
+        "poisson_sweeps.py",
+        ("rng.standard_gamma(shape + parts[k])", "rng.standard_gamma(shape)"),
+    ),
+    "counts: exposure of missing cells": (
+        "poisson_sweeps.py",
+        ("    for d in hidden:\n        total -= A[k, d]\n", ""),
     ),
     "missing cells used as data": ("collapsed_rows.py", ("used_dims = n_dims - cells.size", "used_dims = n_dims")),
 }

@@ -7,14 +7,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thali import datasets, testing
+    from thali import datasets, metrics, testing
     from thali.binary import class_size, left_ordered
     from thali.counting import HowMany, how_many
     from thali.distributions import Beta, Gamma, InverseGamma, LogNormal, NormalOffset, PerDim
     from thali.errors import IncompatibleModelError, InvalidDataError, InvalidFileError, InvalidParameterError
     from thali.estimator import LatentFeatures, load, resume
-    from thali.inference import BPMeans, CollapsedGibbs, Gibbs, MeanField, ParticleFilter, SliceSampler
-    from thali.observations import ICA, FactorAnalysis, LinearGaussian
+    from thali.inference import (
+        BPMeans,
+        CollapsedGibbs,
+        Gibbs,
+        MeanField,
+        ParticleFilter,
+        SliceSampler,
+        StochasticMeanField,
+    )
+    from thali.observations import ICA, FactorAnalysis, LinearGaussian, PoissonGamma
     from thali.priors import (
         IBP,
         BetaBernoulli,
@@ -37,14 +45,15 @@ _HOME = {
     "truncation_bounds": "truncation", "suggest_truncation": "truncation",
     "left_ordered": "binary", "class_size": "binary",
     "LinearGaussian": "observations", "FactorAnalysis": "observations", "ICA": "observations",
+    "PoissonGamma": "observations",
     "CollapsedGibbs": "inference", "Gibbs": "inference", "SliceSampler": "inference",
-    "BPMeans": "inference", "MeanField": "inference", "ParticleFilter": "inference",
+    "BPMeans": "inference", "MeanField": "inference", "StochasticMeanField": "inference", "ParticleFilter": "inference",
     "Gamma": "distributions", "InverseGamma": "distributions", "Beta": "distributions",
     "LogNormal": "distributions", "PerDim": "distributions", "NormalOffset": "distributions",
     "InvalidParameterError": "errors", "InvalidDataError": "errors", "IncompatibleModelError": "errors",
     "InvalidFileError": "errors",
 }  # fmt: skip
-_MODULES = ("datasets", "testing")
+_MODULES = ("datasets", "metrics", "testing")
 
 __all__ = [
     "LatentFeatures", "load", "resume",
@@ -52,11 +61,11 @@ __all__ = [
     "IBP", "BetaBernoulli", "StickBreakingIBP", "BetaProcess", "DistanceDependentIBP", "HierarchicalBetaProcess",
     "ConstantDecay", "WindowDecay", "ExponentialDecay", "LogisticDecay", "Times", "Coordinates",
     "truncation_bounds", "suggest_truncation", "left_ordered", "class_size",
-    "LinearGaussian", "FactorAnalysis", "ICA",
-    "CollapsedGibbs", "Gibbs", "SliceSampler", "MeanField", "BPMeans", "ParticleFilter",
+    "LinearGaussian", "FactorAnalysis", "ICA", "PoissonGamma",
+    "CollapsedGibbs", "Gibbs", "SliceSampler", "MeanField", "StochasticMeanField", "BPMeans", "ParticleFilter",
     "Gamma", "InverseGamma", "Beta", "LogNormal", "PerDim", "NormalOffset",
     "InvalidParameterError", "InvalidDataError", "IncompatibleModelError", "InvalidFileError",
-    "datasets", "testing",
+    "datasets", "metrics", "testing",
     "__version__",
 ]  # fmt: skip
 

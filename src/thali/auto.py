@@ -3,11 +3,20 @@
 from typing import Any, NamedTuple
 
 from thali.errors import InvalidParameterError
-from thali.inference import BPMeans, CollapsedGibbs, Gibbs, MeanField, ParticleFilter, SliceSampler
+from thali.inference import (
+    BPMeans,
+    CollapsedGibbs,
+    Gibbs,
+    MeanField,
+    ParticleFilter,
+    SliceSampler,
+    StochasticMeanField,
+)
 from thali.model import check_composition, lacking
 
 AUTO = (CollapsedGibbs, Gibbs, SliceSampler)  # in order of preference
-ALL = (*AUTO, MeanField, BPMeans, ParticleFilter)
+LARGE = 10**7  # rows x dims (a hundred or more): samplers would take an hour or more
+ALL = (*AUTO, MeanField, StochasticMeanField, BPMeans, ParticleFilter)
 
 
 class Choice(NamedTuple):
@@ -25,12 +34,14 @@ def choose(inference: Any, prior: Any, observation: Any, n_rows: int, n_dims: in
             raise InvalidParameterError(
                 f'inference must be "auto" or an inference such as CollapsedGibbs(). Got {inference!r}.'
             )
-        for candidate in alternatives[: len(AUTO)]:
-            if not lacking(prior, observation, candidate):
-                size = f"{n_rows} x {n_dims}"
-                return Choice(
-                    candidate, f"{type(candidate).__name__}: exact sampling, features integrated out ({size})"
-                )
+        if n_rows * max(n_dims, 100) > LARGE and serves(MeanField(), prior, observation):
+            return Choice(
+                MeanField(),
+                f"MeanField: {n_rows} x {n_dims} is large, sampling would take hours; it approximates the posterior",
+            )
+        found = sampler(prior, observation, n_rows, n_dims)
+        if found is not None:
+            return found
         check_composition(prior, observation, alternatives[0], alternatives)
     needed = ("needs_prior", "needs_observation")
     if isinstance(inference, type) or not all(hasattr(inference, name) for name in needed):
@@ -39,3 +50,23 @@ def choose(inference: Any, prior: Any, observation: Any, n_rows: int, n_dims: in
         )
     check_composition(prior, observation, inference, alternatives)
     return Choice(inference, f"{type(inference).__name__}: as asked")
+
+
+def sampler(prior: Any, observation: Any, n_rows: int, n_dims: int) -> Choice | None:
+    """The sampler that serves these parts best, whatever the size of the data."""
+    for kind in AUTO:
+        if not lacking(prior, observation, kind()):
+            reason = f"{kind.__name__}: exact sampling, features integrated out ({n_rows} x {n_dims})"
+            return Choice(kind(), reason)
+    return None
+
+
+def serves(inference: Any, prior: Any, observation: Any) -> bool:
+    """Whether a variational inference fits, and the prior has weights for it with its present parameters."""
+    if lacking(prior, observation, inference):
+        return False
+    try:
+        prior.init_weights(1)
+    except InvalidParameterError:  # a discount
+        return False
+    return True

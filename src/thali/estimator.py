@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from typing import Any, Self
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
@@ -13,12 +14,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from thali import prediction, saving
 from thali.auto import Choice, choose
 from thali.checkpoint import Checkpoint, remove
-from thali.errors import (
-    InvalidDataError,
-    InvalidDataTypeError,
-    InvalidFileError,
-    InvalidParameterError,
-)
+from thali.errors import InvalidDataError, InvalidDataTypeError, InvalidFileError, InvalidParameterError
 from thali.files import blamed
 from thali.in_range import check_finite, numbers_in_range
 from thali.judgement import judge
@@ -35,7 +31,7 @@ from thali.run import Chain, resolve_n_jobs, run_chains
 from thali.saving import fingerprint
 from thali.spec import Spec, positive
 from thali.stream_fit import StreamFit
-from thali.stream_protocols import Streaming
+from thali.stream_protocols import Blockwise, Streaming
 from thali.streams import Stream, refuse_for_streams
 
 Array = np.ndarray
@@ -106,7 +102,9 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         """
         model = self._model()
         self._check_settings()
-        X = model.observation.check_data(self._validated(X, reset=True))
+        if isinstance(self.inference, Blockwise):
+            return self._fit_blocks(model, X, heldout)
+        X = model.observation.check_data(self._validated(X, reset=True, sparse=True))
         choice = choose(self.inference, model.prior, model.observation, *X.shape)
         model = Model(model.prior, model.observation.adapt(X))
         about = self._about(model, choice, fingerprint(X))
@@ -118,7 +116,7 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         if isinstance(choice.inference, Streaming):
             refuse_for_streams(target_ess=self.target_ess, checkpoint=self.checkpoint, heldout=heldout)
             return self._absorb(Stream(chains, choice.inference, model), X, choice)
-        run = None if self.checkpoint is None else Checkpoint.create(self.checkpoint, about, len(X), chains)
+        run = None if self.checkpoint is None else Checkpoint.create(self.checkpoint, about, X.shape[0], chains)
         return self._sample(X, about, chains, run, heldout)
 
     def _check_settings(self) -> None:
@@ -194,13 +192,17 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
                 raise InvalidParameterError(f"{name} must be a spec such as {example}. Got {part!r}.")
         return model
 
-    def _validated(self, X: Any, *, reset: bool) -> Array:
+    def _validated(self, X: Any, *, reset: bool, sparse: bool = False) -> Any:
+        """X as float64; sparse matrices where the caller can use them and the observation model takes them."""
+        form = "csr" if sparse and getattr(self.observation, "takes_sparse", False) else False
         try:
-            X = validate_data(self, X, reset=reset, dtype=np.float64, order="C", ensure_all_finite="allow-nan")
+            X = validate_data(
+                self, X, reset=reset, dtype=np.float64, order="C", ensure_all_finite="allow-nan", accept_sparse=form
+            )
         except (TypeError, ValueError, OverflowError) as error:  # scikit-learn's words, our class
             kind = InvalidDataTypeError if isinstance(error, TypeError) else InvalidDataError
             raise kind(f"X must be a matrix of real numbers, NaN where a cell is missing. Got: {error}") from error
-        largest = np.fmax.reduce(np.abs(X), axis=None, initial=0.0)
+        largest = np.fmax.reduce(np.abs(X.data if issparse(X) else X), axis=None, initial=0.0)
         if largest > 1e150:
             raise InvalidDataError(f"X must hold numbers whose squares can be summed. Got {largest:.3g}.")
         return X
@@ -235,7 +237,7 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
 
     def _encode(self, X: Any) -> Any:
         check_is_fitted(self)
-        return self.posterior_.encoder.encode(self._validated(X, reset=False))
+        return self.posterior_.encoder.encode(self._validated(X, reset=False, sparse=True))
 
     def inverse_transform(self, codes: Any) -> Array:
         """Expected rows of X given codes, the offset included."""
@@ -264,7 +266,7 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     def score_samples(self, X: Any) -> Array:
         """Log predictive density of the observed cells of each row, averaged over draws of all chains."""
         check_is_fitted(self)
-        return self.posterior_.log_density(self._validated(X, reset=False))
+        return self.posterior_.log_density(self._validated(X, reset=False, sparse=True))
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean of `score_samples`."""
@@ -295,7 +297,7 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         With a finite prior only its unused features can be new: where every draw uses all of them, it is 0.
         """
         check_is_fitted(self)
-        return prediction.novelty(self.posterior_, self._validated(X, reset=False))
+        return prediction.novelty(self.posterior_, self._validated(X, reset=False, sparse=True))
 
     def _was_fitted(self, X: Array) -> bool:
         return fingerprint(X) == self.data_fingerprint_
@@ -340,6 +342,7 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = getattr(self.observation, "takes_sparse", False)
         return tags
 
 

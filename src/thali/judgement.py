@@ -4,7 +4,9 @@ from typing import Any, NamedTuple
 
 from thali.diagnostics import Agreement, Diagnosis, agree, diagnose, diagnose_filters, filter_verdict, verdict
 from thali.optimiser_protocols import Optimiser
+from thali.passes import Passes
 from thali.restarts import Restarts
+from thali.stream_protocols import Blockwise
 
 
 class Judgement(NamedTuple):
@@ -17,6 +19,9 @@ class Judgement(NamedTuple):
 
 
 def judge(inference: Any, posterior: Any, history: dict[str, Any]) -> Judgement:
+    if isinstance(inference, Blockwise):
+        passes = Passes.of(history, estimated=not inference.memoised)
+        return Judgement({}, passes.agreement(), passes.settled, passes.verdict())
     if isinstance(inference, Optimiser):
         restarts = Restarts.of(history)
         return Judgement({}, restarts.agreement(), restarts.converged, restarts.verdict())

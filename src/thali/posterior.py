@@ -208,8 +208,9 @@ class Draws(Posterior):
         if n_empty:
             unknown += n_empty * expit(log_odds[0])
         codebook = {
-            "gram_inv": codebook["gram_inv"][np.ix_(columns, columns)],
-            **{name: codebook[name][columns] for name in ("features", "counts", "scales") if name in codebook},
+            name: values[np.ix_(columns, columns)] if name == "gram_inv" else values[columns]
+            for name, values in codebook.items()
+            if name != "weights"  # of the fitted rows
         }
         rate = model.prior.new_rate(self.n_rows + 1) + float(unknown)
         return Predictor(model.observation, codebook, log_odds[counts[columns]], rate)

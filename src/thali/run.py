@@ -115,7 +115,7 @@ def run_chains(
     def take_turn(chain: Chain) -> None:
         if chain.steps is None:
             chain.data = model.observation.prepare(X)
-            chain.steps = iterate(chain.rng, inference, model, chain.data, len(X), state=chain.state, tick=tick)
+            chain.steps = iterate(chain.rng, inference, model, chain.data, X.shape[0], state=chain.state, tick=tick)
         end = time.monotonic() + _TURN
         while True:
             chain.state, info = next(chain.steps)

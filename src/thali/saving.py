@@ -7,21 +7,28 @@ from importlib.metadata import version
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from scipy.sparse import issparse
 
 from thali import files
 from thali.auto import Choice
+from thali.epochs import BlockRun
 from thali.model import Model
 from thali.packing import pack, unpack
 from thali.posterior import Draws
 from thali.ragged import Ragged
 from thali.soundness import check_about, check_draws, check_variational
 from thali.spec_json import from_json, to_json
+from thali.stream_protocols import Blockwise
 from thali.streams import Stream
 from thali.variational_posterior import Variational
+from thali.variational_sums import VariationalSums
 
 
-def fingerprint(X: np.ndarray) -> str:
-    """A digest that tells one data set from another."""
+def fingerprint(X: Any) -> str:
+    """A digest that tells one data set from another; a sparse one from its dense form, too."""
+    if issparse(X):
+        parts = X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data
+        return hashlib.sha256(repr(X.shape).encode() + b"".join(part.tobytes() for part in parts)).hexdigest()
     X = np.where(np.isnan(X), np.nan, X + 0.0)  # there is more than one NaN, and more than one zero
     return hashlib.sha256(repr(X.shape).encode() + X.tobytes()).hexdigest()
 
@@ -73,7 +80,7 @@ class SavedFit(NamedTuple):
     about: About
     posterior: Any  # Draws, or Variational
     history: dict[str, np.ndarray]
-    stream: Stream | None = None
+    stream: Stream | BlockRun | None = None
 
 
 def save(fit: SavedFit, path: str | os.PathLike[str]) -> None:
@@ -84,6 +91,8 @@ def save(fit: SavedFit, path: str | os.PathLike[str]) -> None:
             "prior": to_json(fit.posterior.model.prior),
             "factors": pack([fit.posterior.factors], "factors", arrays),
         }
+        if isinstance(fit.posterior, VariationalSums):
+            meta["variational"]["sums"] = pack([fit.posterior.sums], "sums", arrays)
     else:
         arrays |= _draws_to_arrays(fit.posterior)
     if fit.stream is not None:
@@ -111,7 +120,8 @@ def load(path: str | os.PathLike[str]) -> SavedFit:
             posterior = _draws(arrays, about)
         stream = None
         if "stream" in meta:
-            stream = Stream.from_file(meta["stream"], arrays, about.choice.inference, about.model)
+            kind = BlockRun if isinstance(about.choice.inference, Blockwise) else Stream
+            stream = kind.from_file(meta["stream"], arrays, about.choice.inference, about.model)
             posterior.filters = stream.filters()
         return SavedFit(about, posterior, _group(arrays, "history/"), stream)
 
@@ -131,7 +141,11 @@ def _draws(arrays: dict[str, np.ndarray], about: About) -> Draws:
 
 def _variational(meta: dict[str, Any], arrays: dict[str, np.ndarray], about: About) -> Variational:
     prior, factors = from_json(meta["prior"]), unpack(meta["factors"], arrays, 1)[0]
-    posterior = Variational(Model(prior, about.model.observation), factors)
+    model = Model(prior, about.model.observation)
+    if "sums" in meta:
+        posterior: Variational = VariationalSums(model, factors, unpack(meta["sums"], arrays, 1)[0])
+    else:
+        posterior = Variational(model, factors)
     check_variational(posterior, about)
     return posterior
 

@@ -28,9 +28,13 @@ def check_draws(posterior: Draws, n_dims: int) -> None:
     draws, Z, books = posterior.draws, posterior.packed_z, posterior.codebooks
     n_features = draws["n_features"]
     k = n_features.ravel()
-    shapes = {"features": [k, np.full_like(k, n_dims)], "gram_inv": [k, k], "counts": [k]}
-    if "weights" in books:
-        shapes |= {"weights": [draws["n_on"].ravel()], "scales": [k]}
+    whole = [k, np.full_like(k, n_dims)]
+    shapes: dict[str, list[Any]] = {"features": whole, "counts": [k]}
+    if "log_features" in books:  # of counts
+        shapes |= {"log_features": whole, "features_spread": whole, "weights": [draws["n_on"].ravel()]}
+    else:
+        shapes |= {"gram_inv": [k, k]}
+        shapes |= {"weights": [draws["n_on"].ravel()], "scales": [k]} if "weights" in books else {}
     sound = {
         "draws": all(values.shape == n_features.shape and _are_numbers(values) for values in draws.values()),
         "n_features": k.size > 0 and k.dtype.kind == "i",
@@ -38,7 +42,7 @@ def check_draws(posterior: Draws, n_dims: int) -> None:
         "codebook": books.keys() == shapes.keys()
         and all(np.array_equal(books[name].shapes, np.column_stack(shapes[name])) for name in shapes)
         and all(_are_numbers(books[name].values) for name in books)
-        and all(books[name].values.dtype == np.float64 for name in ("features", "gram_inv")),
+        and all(books[name].values.dtype == np.float64 for name in shapes.keys() - {"counts", "weights", "scales"}),
     }
     if not all(sound.values()):
         raise ValueError(f"{next(name for name in sound if not sound[name])} does not fit the rest")
@@ -72,7 +76,8 @@ def check_variational(posterior: Variational, about: Any) -> None:
     n_rows, n_features = z_prob.shape
     book = posterior.shared_codebook
     sound = {
-        "rows": n_rows > 0 and all(len(field) == n_rows and np.isfinite(field).all() for field in factors.local),
+        "n_rows": posterior.n_rows > 0,
+        "rows": all(len(field) == n_rows and np.isfinite(field).all() for field in factors.local),
         "z_prob": bool(((z_prob >= 0) & (z_prob <= 1)).all()),
         "features": book["features"].shape == (n_features, n_dims),
         "gram_inv": "gram_inv" not in book or book["gram_inv"].shape == (n_features, n_features),

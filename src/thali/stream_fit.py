@@ -7,13 +7,14 @@ import numpy as np
 from sklearn.utils.metaestimators import available_if
 
 from thali.auto import Choice
+from thali.block_fit import BlockFit, check_more
 from thali.in_range import check_finite, numbers_in_range
 from thali.saving import fingerprint
-from thali.stream_protocols import Streaming
+from thali.stream_protocols import Blockwise, Streaming
 from thali.streams import Stream
 
 
-class StreamFit:
+class StreamFit(BlockFit):
     """A part of `LatentFeatures`."""
 
     if TYPE_CHECKING:  # what the estimator has
@@ -26,23 +27,22 @@ class StreamFit:
         fit: Any
         _validated: Any
         _adopt: Any
-        _stream: Stream | None
+        _stream: Any
         _run_folder: Any
 
-    @available_if(lambda self: isinstance(self.inference, Streaming))
+    @available_if(lambda self: isinstance(self.inference, Streaming | Blockwise))
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Take in more rows, one or many; there if the inference streams. y is ignored.
 
         The first batch is a `fit`: its settings stay, and what refers to the scale of the data (relative priors,
         floors) refers to that batch. With fixed hyperparameters, batches give the same bits as one fit of all rows.
         """
+        if isinstance(self.inference, Blockwise):
+            return self._absorb_batches(iter([X]))
         stream = getattr(self, "_stream", None)
         if stream is None:
             return self.fit(X)
-        X = self._validated(X, reset=False)
-        missing = np.isnan(X)
-        absent = missing.all(axis=0) & ~missing.all(axis=1, keepdims=True)  # later batches may lack whole dims
-        stream.model.observation.check_data(np.where(absent, 0.0, X))
+        X = check_more(stream.model.observation, self._validated(X, reset=False))
         return self._absorb(stream, X, self.inference_)
 
     def _absorb(self, stream: Stream, X: np.ndarray, choice: Choice) -> Self:

@@ -1,5 +1,6 @@
 """The capabilities of streams, beside those of `thali.protocols`."""
 
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 from thali.protocols import Array, CollapsedRows, Generator, Inference
@@ -66,6 +67,46 @@ class Streaming(Inference, Protocol):
 
     def draws(self, rng: Generator, state: Any, model: Any) -> list[Any]:
         """n_draws draws of the posterior given the rows so far. It leaves the state and `rng` as they are."""
+
+    def check_sound(self, state: Any, model: Any) -> None:
+        """A ValueError if the state, which comes from a file, does not fit the model or itself."""
+
+
+@runtime_checkable
+class Blockwise(Inference, Protocol):
+    """An inference that takes blocks of rows, which may come again. All are pure in their arguments.
+
+    Its `state` has a `bound`, `n_features`, `n_rows` that it stands for, and `n_visits` and `n_seen`, the number of
+    blocks and of rows that came so far.
+    """
+
+    memoised: bool  # whether the bound is of all rows, rather than an estimate
+    moves: bool  # whether other features are looked for
+    batch_size: int
+    n_epochs: int
+    tol: float
+    n_start: int
+    n_rows: int | None
+
+    def begin(self, rng: Generator, model: Any, X: Array, n_rows: int | None, is_over: Callable[[], bool]) -> Any:
+        """Before the first block: features from the rows X, which are some of n_rows (None: not known)."""
+
+    def visit(
+        self, state: Any, X: Array, index: int | None = None, *, n_all: int | None = None, keep: bool = False
+    ) -> Any:
+        """The state after a block of checked rows, which comes again if it has an index; `keep` its rows' factors."""
+
+    def sorted(self, state: Any) -> Any:
+        """The state after a pass over all blocks, put in order."""
+
+    def with_more(self, rng: Generator, state: Any, X: Array) -> Any:
+        """A state before the first block, with other features that suit the rows X better; None if none do."""
+
+    def misfit(self, state: Any, X: Array) -> Array:
+        """How badly each row is explained, (n_rows,)."""
+
+    def posterior(self, state: Any, n_blocks: int | None = None) -> Any:
+        """With the factors of the rows, if those of all n_blocks blocks were kept."""
 
     def check_sound(self, state: Any, model: Any) -> None:
         """A ValueError if the state, which comes from a file, does not fit the model or itself."""

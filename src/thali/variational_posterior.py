@@ -52,8 +52,9 @@ class Variational(Posterior):
     @property
     def ibp_bound(self) -> float | None:
         """The bound of the infinite model, of which `bound` has a truncation; None if the prior knows none."""
-        correction = getattr(self.model.prior, "tail_correction", None)
-        return None if correction is None else self.bound + correction(self.factors.weights, self.n_rows)
+        known = getattr(self.model.prior, "tail_correction", None)
+        correction = None if known is None else known(self.factors.weights, self.n_rows)
+        return None if correction is None else self.bound + correction
 
     # ---- factors
 

@@ -9,6 +9,7 @@ from scipy.special import betaln, gammaln, logsumexp
 
 from thali import IBP, Beta, BetaBernoulli, BetaProcess, Gamma, InvalidParameterError, StickBreakingIBP
 from thali.priors import _beta_process_atoms as atoms
+from thali.priors import _stick_weights
 from thali.protocols import VariationalWeights
 from thali.series import log_beta_moment, series_nodes, sum_series
 from thali.variational_protocols import AdaptiveWeights
@@ -215,6 +216,39 @@ def tilted(rounds, k, r, step):
     rounds[k, r] *= math.exp(step)
     rounds[k] /= rounds[k].sum()
     return rounds
+
+
+class TestSticksConverge:
+    """From a prior, and after features have changed places or one has gone: the old sticks are then far off."""
+
+    ROWS = 200_000
+    COUNTS = np.array([100e3, 88e3, 77e3, 66e3, 54e3, 43e3, 21e3, 9e3, 600.0, 200.0, *[0.0] * 12])
+    SWAP = np.array([0, 1, 2, 3, 4, 5, 7, 6, *range(8, 22)])
+    DROP = np.array([0, 1, 2, 4, 5, 6, 7, 8, 9, 3, *range(10, 22)])
+
+    def check(self, before, order, after):
+        """Five passes with the counts before, a new order, and five passes with the counts after."""
+        prior = StickBreakingIBP(mass=1.7, truncation=22)
+
+        def passed(q, counts, n_passes):
+            for _ in range(n_passes):
+                q = prior.update_weights(q, counts, self.ROWS)
+            return q
+
+        moved = prior.reorder_weights(passed(prior.init_weights(self.ROWS), before, 5), order)
+        bounds = [prior.weights_bound(passed(moved, after, n), after, self.ROWS) for n in (5, 400)]
+        assert bounds[0] > bounds[1] - 0.5
+
+    def test_in_a_few_passes(self):
+        self.check(self.COUNTS, np.arange(22), self.COUNTS)
+        self.check(self.COUNTS[self.SWAP], self.SWAP, self.COUNTS)
+        gone = np.where(np.arange(22) == 3, 0.0, self.COUNTS)
+        self.check(self.COUNTS, self.DROP, gone[self.DROP])
+
+    def test_passes_without_acceleration_are_seen(self, monkeypatch):
+        monkeypatch.setattr(_stick_weights, "multinomial_ascent", _stick_weights.multinomial_update)
+        with pytest.raises(AssertionError):
+            self.check(self.COUNTS[self.SWAP], self.SWAP, self.COUNTS)
 
 
 class TestSeriesOfAtoms:

@@ -11,7 +11,16 @@ import typer
 from thali.cli.compiling import compile_kernels
 from thali.cli.console import count, say
 from thali.cli.data import read_data
-from thali.cli.model_options import Noise, Observation, Offset, Prior, make_estimator, make_observation, make_prior
+from thali.cli.model_options import (
+    Inference,
+    Noise,
+    Observation,
+    Offset,
+    Prior,
+    make_estimator,
+    make_observation,
+    make_prior,
+)
 from thali.cli.outcome import report, run_folder, sample
 from thali.cli.resume import remember
 from thali.errors import InvalidFileError, InvalidParameterError
@@ -48,6 +57,9 @@ def fit(
     offset: Annotated[
         Offset | None, typer.Option(help="A row without features is zero (linear-gaussian), or learned (others).")
     ] = None,
+    inference: Annotated[
+        Inference, typer.Option(help="Draws from the posterior, or an approximation for large data; auto: by size.")
+    ] = Inference.AUTO,
     chains: Annotated[int, typer.Option(min=1, help="Chains, compared to judge convergence.")] = 4,
     warmup: Annotated[int | None, typer.Option(min=0, help="Sweeps before the first draw; by default 500.")] = None,
     draws: Annotated[int | None, typer.Option(min=1, help="Draws kept from each chain; by default 500.")] = None,
@@ -91,6 +103,7 @@ def fit(
             make_prior(prior, max_features, mass),
             data.X.shape,
             {"n_warmup": warmup, "n_draws": draws, "thin": thin},
+            inference,
             n_chains=chains,
             n_jobs=jobs,
             random_state=seed,
@@ -105,17 +118,26 @@ def fit(
     from thali.auto import choose
     from thali.checkpoint import holds_run, remove
 
-    inference, reason = choose(model.inference, model.prior, model.observation, *data.X.shape)
-    if inference is model.inference:  # only its settings were asked for
-        reason = choose("auto", model.prior, model.observation, *data.X.shape).reason
+    chosen, reason = choose(model.inference, model.prior, model.observation, *data.X.shape)
+    if chosen is model.inference and inference is Inference.AUTO:  # only its settings were asked for
+        reason = _sampler_reason(model, data.X.shape)
+    samples = hasattr(chosen, "n_draws")
+    if not samples:  # there are no draws to keep, nor to wait for
+        if target_ess is not None:
+            raise typer.BadParameter("--target-ess is for samplers; leave it out, or add --inference sampler.")
+        checkpoint = False
+        model.set_params(checkpoint=None)
     say(f"{file.name}  {data.describe()}  -> {_WORDS[observation]}", quiet=quiet)
     say(f"inference: {reason}", quiet=quiet)
-    say(f"{count(chains, 'chain')} of {_plan(inference)}, seed {seed}", quiet=quiet)
-    compile_kernels(model.observation, quiet=quiet)
+    runs = count(chains, "chain") if samples else count(chosen.n_restarts, "restart")
+    say(f"{runs} of {_plan(chosen)}, seed {seed}", quiet=quiet)
+    if samples:
+        compile_kernels(model.observation, quiet=quiet)
+    heldout = data.heldout_values if samples else None
     try:
         if checkpoint:
             remember(folder, {"file": str(file.resolve()), "holdout": holdout, "seed": seed})
-        model = sample(lambda: model.fit(data.visible, heldout=data.heldout_values), data, output)
+        model = sample(lambda: model.fit(data.visible, heldout=heldout), data, output)
     finally:
         if not holds_run(folder):  # nothing was begun, so nothing is left behind
             remove(folder)
@@ -149,6 +171,16 @@ def _checked_output(file: Path, output: Path | None, overwrite: bool) -> Path:
     return output
 
 
+def _sampler_reason(model: Any, shape: tuple[int, ...]) -> str:
+    from thali.auto import sampler
+
+    found = sampler(model.prior, model.observation, *shape)
+    assert found is not None  # or its settings could not have been asked for
+    return found.reason
+
+
 def _plan(inference: Any) -> str:
+    if not hasattr(inference, "n_draws"):
+        return f"at most {inference.max_iter} passes"
     thin = f", each {inference.thin} sweeps apart" if inference.thin > 1 else ""
     return f"{count(inference.n_warmup, 'warm-up sweep')} and {count(inference.n_draws, 'draw')}{thin}"

@@ -99,7 +99,7 @@ def _fit(model: "LatentFeatures") -> dict[str, Any]:
         "inference": to_json(model.inference_.inference),
         "reason": f"{_brief(model.inference_.inference)}: {model.inference_.reason.partition(': ')[2]}",
         "seed": model.random_state,
-        "n_draws_asked": getattr(model.inference_.inference, "n_draws", 1),  # an optimiser ends with one
+        "n_draws_asked": getattr(model.inference_.inference, "n_draws", posterior.n_draws),  # of an optimiser: all
         **summary,
         "check": model.check(),
         "chains": [

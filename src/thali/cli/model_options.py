@@ -18,6 +18,12 @@ class Prior(StrEnum):
     BETA_BERNOULLI = "beta-bernoulli"
 
 
+class Inference(StrEnum):
+    AUTO = "auto"
+    SAMPLER = "sampler"
+    MEAN_FIELD = "mean-field"
+
+
 class Noise(StrEnum):
     COMMON = "common"
     PER_DIM = "per-dim"
@@ -56,14 +62,26 @@ def make_observation(kind: Observation, noise: Noise | None, noise_floor: float 
 
 
 def make_estimator(
-    observation: Any, prior: Any, shape: tuple[int, ...], sampling: dict[str, int | None], **settings: Any
+    observation: Any,
+    prior: Any,
+    shape: tuple[int, ...],
+    sampling: dict[str, int | None],
+    kind: Inference = Inference.AUTO,
+    **settings: Any,
 ) -> "LatentFeatures":
-    """`sampling` overrides settings of the inference that "auto" chooses; None leaves one as it is."""
-    from thali import LatentFeatures
-    from thali.auto import choose
+    """`sampling` overrides settings of the sampler that fits; None leaves one as it is."""
+    from thali import LatentFeatures, MeanField
+    from thali.auto import sampler
+    from thali.errors import InvalidParameterError
 
     given = {name: value for name, value in sampling.items() if value is not None}
     inference: Any = "auto"
-    if given:
-        inference = choose("auto", prior, observation, *shape).inference.replace(**given)
+    if kind is Inference.MEAN_FIELD:
+        if given:
+            raise InvalidParameterError(f"{', '.join(given)} are settings of samplers; leave them out with mean-field.")
+        inference = MeanField()
+    elif given or kind is Inference.SAMPLER:
+        found = sampler(prior, observation, *shape)
+        if found is not None:
+            inference = found.inference.replace(**given)
     return LatentFeatures(observation, prior, inference, **settings)

@@ -39,11 +39,12 @@ def report(model: "LatentFeatures", data: Data, output: Path, began: float, *, j
     from thali.cli.summary import disagreement, found, summarise
 
     inference = model.inference_.inference
+    samples = hasattr(inference, "n_draws")  # rather than climbs
     summary = summarise(model)
     heldout = data.heldout(model)
     say(model.check(), style="green" if model.converged_ else "yellow", quiet=quiet)
     if not model.converged_:
-        more = f"   try --warmup {2 * inference.n_warmup or 500} --draws {2 * inference.n_draws}"
+        more = f"   try --warmup {2 * inference.n_warmup or 500} --draws {2 * inference.n_draws}" if samples else ""
         ended_early = model.stopped_by_ in ("interrupt", "max_time")
         say(f"{disagreement(summary)}{'' if ended_early else more}", style="yellow", quiet=quiet)
     say(found(summary), style="bold", quiet=quiet)
@@ -53,7 +54,7 @@ def report(model: "LatentFeatures", data: Data, output: Path, began: float, *, j
     model.set_params(verbose=None, n_jobs=None)  # they do not bear on the result, so the file does not depend on them
     model.save(output)
     say(f"saved {output} ({file_size(output)})", quiet=quiet)
-    made = f"{model.posterior_.n_draws} of {count(inference.n_draws, 'draw')}"
+    made = f"{model.posterior_.n_draws} of {count(inference.n_draws, 'draw')}" if samples else "some of its passes"
     if model.stopped_by_ in ("interrupt", "max_time"):
         say(f"stopped after {made}{_how_to_go_on(output)}", style="yellow", quiet=quiet)
     elif model.stopped_by_:

@@ -22,7 +22,7 @@ def summarise(model: "LatentFeatures") -> dict[str, Any]:
         "n_features_by_chain": model.agreement_.n_features.tolist(),
         "noise_floor": floor if np.ndim(floor) == 0 else [float(share) for share in floor],
         "hyperparameters": {
-            name: {"mean": float(np.mean(values)), "sd": float(np.std(values))}
+            name: {"mean": float(np.mean(values)), "sd": float(np.std(values)) if np.ptp(values) > 0 else 0.0}
             for name, values in draws.items()
             if name not in _NOT_HYPERPARAMETERS
         },

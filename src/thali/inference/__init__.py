@@ -6,5 +6,6 @@ from thali.inference.gibbs import Gibbs
 from thali.inference.mean_field import MeanField
 from thali.inference.particle_filter import ParticleFilter
 from thali.inference.slice_sampler import SliceSampler
+from thali.inference.stochastic import StochasticMeanField
 
-__all__ = ["BPMeans", "CollapsedGibbs", "Gibbs", "MeanField", "ParticleFilter", "SliceSampler"]
+__all__ = ["BPMeans", "CollapsedGibbs", "Gibbs", "MeanField", "ParticleFilter", "SliceSampler", "StochasticMeanField"]

@@ -16,7 +16,7 @@ from thali.variational_protocols import Family
 Array = np.ndarray
 
 _CELLS, _FEWEST = 2**24, 1024  # of one part of the data, and rows of it
-_WEIGHT_PASSES, _LITTLE = 10, 1e-2  # over the weights at a time, while they gain so many nats
+_WEIGHT_PASSES, _LITTLE = 4, 1e-2  # over the weights at a time, while they gain so many nats
 
 
 class Problem(NamedTuple):

@@ -88,11 +88,11 @@ class MeanField(Spec):
 
     def prepare(self, model: Model, X: Array) -> MeanFieldData:
         family = Family(self.bits, self.features, self.codes, self.precision)
-        n_features, can_grow, prior = self._room(model.prior, len(X))
+        n_features, can_grow, prior = self._room(model.prior, X.shape[0])
         model = Model(prior, model.observation)
         problem = split_rows(model, X, family, _STAGES if self.gradual else 1)
         matrix = None
-        if hasattr(model.observation, "as_matrix"):
+        if hasattr(model.observation, "as_matrix") and not hasattr(model.observation, "start_codes"):
             matrix, has_offset = model.observation.as_matrix(model.observation.prepare(X))
             problem = problem._replace(has_offset=has_offset)
         binary = can_move(model.observation)
@@ -144,7 +144,10 @@ class MeanField(Spec):
 
     def _codes(self, rng: Generator, data: MeanFieldData, kind: str) -> Array:
         """Where a restart begins."""
-        n_rows, matrix = data.problem.n_rows, data.matrix
+        n_rows, matrix, observation = data.problem.n_rows, data.matrix, data.problem.model.observation
+        if hasattr(observation, "start_codes"):  # a model that knows better; its rows need a feature
+            n = 1 if kind == "empty" else min(data.scope.n_features, self._n_random(rng, data))
+            return observation.start_codes(rng, data.problem.data, n)
         if kind == "empty":
             return np.zeros((n_rows, 0))
         if matrix is None or kind == "random":
@@ -164,13 +167,14 @@ class MeanField(Spec):
 
     def step(self, rng: Generator, state: State, model: Model, data: MeanFieldData) -> tuple[State, bool]:
         least = self.tol * abs(state.bound)
+        little = max(least, _SLOW * abs(state.bound))
         new = ascend(data.problem, state)._replace(searched=state.searched)
         slow = max(_SLOW * abs(state.bound), 1.0)  # nats
         if new.bound - state.bound < slow and isinstance(model.observation, ScaledFeatures):
             other = stretched(data.problem, new)
             new = other._replace(searched=state.searched) if other.bound > new.bound else new
         gain = new.bound - state.bound
-        if gain > max(least, _SLOW * abs(state.bound)) or (gain > least and (state.searched or not self.moves)):
+        if gain > little or (gain > least and (state.searched or not self.moves)):
             return new, True
         new = sort_features(data.problem, new)
         if self.moves:

@@ -39,8 +39,14 @@ def find_start(
     rng: np.random.Generator, model: Model, data: Any, kind: str, budget: int, tick: Callable[[], None] | None = None
 ) -> State:
     """A state to begin with; the search ends after `budget` sweeps without progress. No budget, no search."""
-    matrix, has_offset = model.observation.as_matrix(data)
     n_features = getattr(model.prior, "n_features", None)
+    if hasattr(model.observation, "start_codes"):
+        codes = model.observation.start_codes(rng, data, n_features)
+        codes = np.zeros_like(codes) if kind == "empty" else codes
+        codes = codes[:, codes.any(axis=0)] if n_features is None else codes
+        observation, local = model.observation.start(data, codes, None)
+        return model.prior.resample(rng, model.prior.draw(rng), local.z), observation, local
+    matrix, has_offset = model.observation.as_matrix(data)
     if not can_move(model.observation):
         return _find_codes(rng, model, data, matrix, kind, budget, tick)
     matrix = low_rank_completion(matrix)

@@ -16,8 +16,9 @@ Array = np.ndarray
 Generator = np.random.Generator
 
 ALL = 10**6
+_ROUNDING = 1e-12  # of the bound
 _PASSES = 8  # after which a trial must be better
-_WORK, _FEWEST, _MOST = 8_000_000, 8, 48  # trials without success after which the search ends: so many cells in all
+_WORK, _FEWEST, _MOST = 8_000_000, 8, 32  # trials without success after which the search ends: so many cells in all
 
 
 class Scope(NamedTuple):
@@ -43,7 +44,8 @@ def n_trials(n_cells: int) -> int:
 def improve(rng: Generator, problem: Problem, state: State, scope: Scope, least: float) -> tuple[State, bool]:
     """(state, whether its bound is higher by at least `least`): after the first trial that succeeds, if any does."""
     state = prune(problem, state)
-    moves = _BINARY if scope.binary else _WEIGHTED
+    counts = hasattr(problem.model.observation, "start_codes")
+    moves = _BINARY if scope.binary else _POSITIVE if counts else _WEIGHTED
     for _ in range(scope.n_trials):
         change = moves[rng.integers(len(moves))](rng, problem, state)
         if change is None:
@@ -95,10 +97,10 @@ def prune(problem: Problem, state: State) -> State:
         features = problem.model.observation.variational_codebook(state.q)["features"]
         size = state.statistics.counts * np.einsum("kd,kd->k", features, features)
         for k in {int(np.argmin(size)), int(np.argmin(state.statistics.counts))}:
-            smaller = _without(problem, state, k)
-            if smaller.bound >= state.bound:  # its sums may still have the entropy of the bits that are gone
+            smaller, enough = _without(problem, state, k), state.bound - _ROUNDING * abs(state.bound)
+            if smaller.bound >= enough:  # its sums may still have the entropy of the bits that are gone
                 smaller = refit(problem, smaller.local, smaller.q, smaller.weights)
-            if smaller.bound >= state.bound:
+            if smaller.bound >= enough:
                 state = smaller
                 break
         else:
@@ -189,6 +191,19 @@ def _recoded(combine: Callable[[Array, Array], Array], *, both: bool = False) ->
     return move
 
 
+def _sum(rng: Generator, problem: Problem, state: State) -> Change | None:
+    """One feature in the place of two that are alike, its codes the sum of theirs: for features that are positive."""
+    if state.n_features < 2:
+        return None
+    observation = problem.model.observation
+    features = observation.variational_codebook(state.q)["features"]
+    features = features / np.linalg.norm(features, axis=1, keepdims=True)
+    chance = (0.02 + (features @ features.T) ** 2) * (1.0 - np.eye(len(features)))
+    pair = divmod(int(rng.choice(chance.size, p=chance.ravel() / chance.sum())), len(features))
+    codes = np.concatenate([observation.expected_codes(mine)[:, pair].sum(axis=1) for mine in state.local])
+    return Change(pair, codes[:, None])
+
+
 _merge = _recoded(np.maximum, both=True)
 _xor = _recoded(lambda a, b: a * (1 - b) + b * (1 - a))
 _or = _recoded(lambda a, b: 1 - (1 - a) * (1 - b))
@@ -196,11 +211,12 @@ _and_not = _recoded(lambda a, b: a * (1 - b))
 _complement = _recoded(lambda a, b: 1 - a)
 
 _BINARY = (
-    _rebirth(row_birth, 0, 1), _rebirth(row_birth, 0, 1), _rebirth(spectral_birth, 0, ALL), _rebirth(spectral_birth, ALL, ALL),
-    _rebirth(row_birth, 1, 1), _rebirth(row_birth, 2, 1), _rebirth(spectral_birth, 1, 2),
-    _rebirth(spectral_birth, 2, 2), _death, _merge, _xor, _xor, _or, _and_not, _complement, _constant,
+    _rebirth(row_birth, 0, 1), _rebirth(row_birth, 0, 1), _rebirth(spectral_birth, 0, ALL),
+    _rebirth(spectral_birth, ALL, ALL), _rebirth(row_birth, 1, 1), _rebirth(row_birth, 2, 1),
+    _rebirth(spectral_birth, 1, 2), _rebirth(spectral_birth, 2, 2), _death, _merge, _xor, _xor, _or, _and_not, _complement, _constant,
 )  # fmt: skip
 _WEIGHTED = (
-    _rebirth(source_birth, 0, ALL), _rebirth(source_birth, ALL, ALL), _rebirth(direction_birth, 0, 1), _rebirth(direction_birth, 0, 1),
-    _rebirth(direction_birth, 1, 1), _death,
+    _rebirth(source_birth, 0, ALL), _rebirth(source_birth, ALL, ALL), _rebirth(direction_birth, 0, 1),
+    _rebirth(direction_birth, 0, 1), _rebirth(direction_birth, 1, 1), _death,
 )  # fmt: skip
+_POSITIVE = (_rebirth(direction_birth, 0, 1), _rebirth(direction_birth, 1, 1), _death, _death, _sum, _sum)

@@ -3,5 +3,6 @@
 from thali.observations.factor_analysis import FactorAnalysis
 from thali.observations.ica import ICA
 from thali.observations.linear_gaussian import LinearGaussian
+from thali.observations.poisson_gamma import PoissonGamma
 
-__all__ = ["ICA", "FactorAnalysis", "LinearGaussian"]
+__all__ = ["ICA", "FactorAnalysis", "LinearGaussian", "PoissonGamma"]

@@ -15,6 +15,8 @@ from thali.series import expected_log_complement, log_beta_moment, series_nodes
 
 Array = np.ndarray
 
+_FAR = 100.0  # log tau beyond which nothing is extrapolated
+
 
 class StickWeights(NamedTuple):
     """q(v_k) = Beta(tau_k1, tau_k2), tau (2, n_features), and q(mass)."""
@@ -79,8 +81,51 @@ def multinomial_update(tau: Array, mass: float, counts: Array, n_rows: int) -> A
     return new
 
 
+def multinomial_ascent(tau: Array, mass: float, counts: Array, n_rows: int) -> Array:
+    """Sticks after some passes of `multinomial_update`, which alone takes hundreds of them to converge.
+
+    They begin at the shares of rows if that is better than where they are, and an extrapolation of two passes (Varadhan
+    & Roland 2008, on log tau) stays if it is better than both.
+    """
+
+    def value(t: Array) -> float:
+        return multinomial_objective(t, mass, counts, n_rows)
+
+    def update(t: Array) -> Array:
+        return multinomial_update(t, mass, counts, n_rows)
+
+    start = max((tau, from_counts(mass, counts, n_rows)), key=value)
+    once = update(start)
+    twice = update(once)
+    step = np.log(once / start)
+    turn = np.log(twice / once) - step
+    # eq: VR08.step
+    length = np.sqrt(np.sum(step**2) / max(np.sum(turn**2), 1e-300))
+    if length <= 1:
+        return twice
+    log_far = np.log(start) + 2 * length * step + length**2 * turn
+    if np.abs(log_far).max() > _FAR:
+        return twice
+    return max((twice, update(np.exp(log_far))), key=value)
+
+
+def multinomial_objective(tau: Array, mass: float, counts: Array, n_rows: int) -> float:
+    """The part of the bound that depends on the sticks."""
+    log_v = expected_log_sticks(tau)
+    likelihood = counts @ np.cumsum(log_v) + (n_rows - counts) @ multinomial_complement(tau)
+    return float(np.sum((mass - 1) * log_v + beta_entropy(*tau)) + likelihood)
+
+
+def from_counts(mass: float, counts: Array, n_rows: int) -> Array:
+    """Sticks by which each weight is the share of rows with the feature, or that of a later feature if it is larger."""
+    most_after = np.maximum.accumulate(counts[::-1])[::-1]
+    before = np.concatenate([[float(n_rows)], most_after[:-1]])
+    # eq: own.shares-of-rows
+    return np.vstack([mass + most_after, 1.0 + before - most_after])
+
+
 def exact_update(tau: Array, mass: float, counts: Array, n_rows: int) -> Array:
-    """The sticks that maximise the bound with the series in it, by L-BFGS on log tau from where they are."""
+    """The sticks that maximise the bound with the series in it, by L-BFGS on log tau from where they are, or better."""
     from scipy.optimize import minimize  # slow to import
 
     def negative(x: Array) -> tuple[float, Array]:
@@ -88,9 +133,11 @@ def exact_update(tau: Array, mass: float, counts: Array, n_rows: int) -> Array:
         value, gradient = exact_objective(t, mass, counts, n_rows)
         return -value, -(gradient * t).ravel()
 
-    found = minimize(negative, np.log(tau).ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 200})
-    better = found.fun <= negative(np.log(tau).ravel())[0]
-    return np.exp(found.x.reshape(2, -1)) if better else tau
+    starts = [np.log(t).ravel() for t in (tau, from_counts(mass, counts, n_rows))]
+    start = min(starts, key=lambda x: negative(x)[0])
+    found = minimize(negative, start, jac=True, method="L-BFGS-B", options={"maxiter": 200})
+    better = found.fun <= negative(start)[0]
+    return np.exp((found.x if better else start).reshape(2, -1))
 
 
 def exact_objective(tau: Array, mass: float, counts: Array, n_rows: int) -> tuple[float, Array]:

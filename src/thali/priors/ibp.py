@@ -7,6 +7,7 @@ probability (m - discount) / (i - 1 + concentration), then Poisson(new_rate(i)) 
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -167,6 +168,7 @@ class IBP(ByCounts):
 
     # --- variational weights: those of a truncated prior with the same law in the limit --------------------
 
+    @cached_property
     def _truncated(self) -> Any:
         from thali.priors.beta_process import BetaProcess  # they build on this module
         from thali.priors.stick_breaking import StickBreakingIBP
@@ -181,25 +183,30 @@ class IBP(ByCounts):
         return BetaProcess(self.mass, self.concentration)
 
     def init_weights(self, n_rows: int) -> Any:
-        return self._truncated().init_weights(n_rows)
+        return self._truncated.init_weights(n_rows)
 
     def expected_log_odds(self, q: Any) -> Array:
-        return self._truncated().expected_log_odds(q)
+        return self._truncated.expected_log_odds(q)
 
     def expected_weights(self, q: Any) -> Array:
-        return self._truncated().expected_weights(q)
+        return self._truncated.expected_weights(q)
 
     def update_weights(self, q: Any, counts: Array, n_rows: int) -> Any:
-        return self._truncated().update_weights(q, counts, n_rows)
+        return self._truncated.update_weights(q, counts, n_rows)
 
     def weights_bound(self, q: Any, counts: Array, n_rows: int) -> float:
-        return self._truncated().weights_bound(q, counts, n_rows)
+        return self._truncated.weights_bound(q, counts, n_rows)
+
+    def tail_correction(self, q: Any, n_rows: int) -> float | None:
+        """What to add to the truncated bound for one of the IBP, where that is known: for one parameter."""
+        correction = getattr(self._truncated, "tail_correction", None)
+        return None if correction is None else correction(q, n_rows)
 
     def reorder_weights(self, q: Any, order: Array) -> Any:
-        return self._truncated().reorder_weights(q, order)
+        return self._truncated.reorder_weights(q, order)
 
     def grow_weights(self, q: Any, n_features: int) -> Any:
-        return self._truncated().grow_weights(q, n_features)
+        return self._truncated.grow_weights(q, n_features)
 
 
 def _slice_unit(log_density: Any, x: float, rng: np.random.Generator) -> float:

@@ -137,7 +137,7 @@ class StickBreakingIBP(ScalarHypers):
         return np.cumprod(q.tau[0] / q.tau.sum(axis=0))
 
     def update_weights(self, q: StickWeights, counts: Array, n_rows: int) -> StickWeights:
-        update = sticks.multinomial_update if self.log_complement == "multinomial" else sticks.exact_update
+        update = sticks.multinomial_ascent if self.log_complement == "multinomial" else sticks.exact_update
         tau = update(q.tau, q.mass.mean, counts, n_rows)
         # eq: own.stick-mass
         return StickWeights(tau, q.mass.updated(tau.shape[1], -float(sticks.expected_log_sticks(tau).sum())))

@@ -204,6 +204,11 @@ def draw_joint(
     prior = model.prior.draw(rng)
     observation = model.observation.draw(rng, n_dims)
     Z = prior.simulate(rng, n_rows)
+    if hasattr(observation, "simulate_local"):  # it keeps more than its codes, which X and codes do not determine
+        X, local = observation.simulate_local(rng, Z, n_dims, missing)
+        data = observation.prepare(X if missing is None else np.where(missing, np.nan, X))
+        state = inference.at(prior, observation, data, observation.codes_of(local), X)
+        return state._replace(local=local), data, X
     codes = observation.draw_codes(rng, Z)
     X = observation.simulate(rng, Z, n_dims=n_dims, codes=codes)
     data = observation.prepare(X if missing is None else np.where(missing, np.nan, X))

@@ -1,0 +1,124 @@
+"""What an estimator can do with an inference that takes blocks of rows: data on disk, iterators, batch after batch."""
+
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from scipy.sparse import issparse
+
+from thali.auto import Choice, choose
+from thali.blocks import RowBlocks, is_iterator, on_disk
+from thali.epochs import BlockRun
+from thali.errors import InvalidDataError
+from thali.in_range import check_finite, numbers_in_range
+from thali.model import Model
+from thali.optimise import refuse_for_samplers
+from thali.rng import make_generator
+from thali.saving import fingerprint
+
+Array = np.ndarray
+
+
+class BlockFit:
+    """A part of `LatentFeatures`."""
+
+    if TYPE_CHECKING:  # what the estimator has
+        inference: Any
+        random_state: Any
+        max_time: Any
+        verbose: Any
+        checkpoint: Any
+        target_ess: Any
+        stopped_by_: str | None
+        interrupted_: bool
+        inference_: Any
+        _model: Any
+        _check_settings: Any
+        _validated: Any
+        _adopt: Any
+        _stream: Any
+        _run_folder: Any
+
+    def _fit_blocks(self, model: Model, X: Any, heldout: Any) -> Self:
+        """Fit an array in memory, a memory map that stays on disk, or an iterator of batches, each seen once."""
+        inference = self.inference
+        refuse_for_samplers(inference, checkpoint=self.checkpoint, target_ess=self.target_ess, heldout=heldout)
+        self._stream = None
+        if is_iterator(X):
+            return self._absorb_batches(X)
+        rng = make_generator(self.random_state)
+        kept = not on_disk(X)
+        if kept:
+            X = model.observation.check_data(self._validated(X, reset=True, sparse=True))
+            blocks, sample = RowBlocks(X, inference.batch_size), X
+        else:
+            blocks = RowBlocks(X, inference.batch_size, lambda rows: check_more(model.observation, rows))
+            self._validated(np.zeros((1, blocks.n_dims)), reset=True)
+            sample = model.observation.check_data(blocks.some_rows(rng, inference.n_start))
+        choice = choose(inference, model.prior, model.observation, *X.shape)
+        run = BlockRun(rng, inference, Model(model.prior, model.observation.adapt(sample)))
+        with numbers_in_range():
+            complete, self.stopped_by_ = run.fit(blocks, max_time=self.max_time, verbose=bool(self.verbose))
+        kept = kept and complete
+        if not complete:
+            warnings.warn(
+                f"Stopped by {self.stopped_by_}: saw {run.state.n_seen} of {blocks.n_rows} rows.", stacklevel=3
+            )
+        elif self.stopped_by_ == "interrupt":
+            warnings.warn(f"Interrupted: kept the state of pass {len(run.trace)}.", stacklevel=3)
+        return self._take(run, choice, blocks.n_blocks if kept else None, fingerprint(X) if kept else "")
+
+    def _absorb_batches(self, batches: Iterator[Any]) -> Self:
+        """Go on with these batches, or begin with the first of them."""
+        run = getattr(self, "_stream", None)
+        if run is None:
+            model = self._model()
+            self._check_settings()
+            first = next(batches, None)
+            if first is None:
+                raise InvalidDataError("X must bring a batch of rows at least. Got an iterator with none.")
+            first = model.observation.check_data(self._validated(first, reset=True, sparse=True))
+            choice = choose(self.inference, model.prior, model.observation, *first.shape)
+            adapted = Model(model.prior, model.observation.adapt(first))
+            run = BlockRun(make_generator(self.random_state), self.inference, adapted)
+        else:
+            first, choice = None, self.inference_
+        observation = run.model.observation
+
+        def checked() -> Iterator[Array]:
+            if first is not None:
+                yield first
+            for batch in batches:
+                yield check_more(observation, self._validated(batch, reset=False, sparse=True))
+
+        self.stopped_by_ = "error"  # unless there is none
+        try:
+            with numbers_in_range():
+                self.stopped_by_ = run.absorb(checked(), max_time=self.max_time, verbose=bool(self.verbose))
+        finally:
+            if run.trace:  # batches until an error are kept
+                self._take(run, choice, None, "")
+                self._stream = run
+        if self.stopped_by_:
+            warnings.warn(f"Stopped by {self.stopped_by_} after {run.state.n_seen} rows.", stacklevel=3)
+        return self
+
+    def _take(self, run: BlockRun, choice: Choice, n_blocks: int | None, data_fingerprint: str) -> Self:
+        posterior = self.inference.posterior(run.state, n_blocks)
+        with numbers_in_range():
+            check_finite(posterior)
+        self.interrupted_ = self.stopped_by_ == "interrupt"
+        self._run_folder = None
+        self._adopt(posterior, run.history(), choice, data_fingerprint)
+        return self
+
+
+def check_more(observation: Any, X: Array) -> Array:
+    """X, once the observation model has found nothing wrong; blocks may lack whole dims, all of X may not."""
+    if issparse(X):
+        return observation.check_data(X)
+    missing = np.isnan(X)
+    absent = missing.all(axis=0) & ~missing.all(axis=1, keepdims=True)
+    observation.check_data(np.where(absent, 0.0, X) if absent.any() else X)
+    return X

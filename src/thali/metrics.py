@@ -1,0 +1,53 @@
+"""Scores of predictions: so far, of counts."""
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from thali.errors import InvalidDataError, InvalidParameterError
+from thali.rng import Seed, make_generator
+
+__all__ = ["perplexity", "split_tokens"]
+
+Array = np.ndarray
+
+
+def split_tokens(X: Any, share: float = 0.5, *, random_state: Seed = 0) -> tuple[Any, Any]:
+    """(given, asked): the tokens of each row of counts X at random in two, `share` of them in the first.
+
+    A token is one of a count; which ones of a row are given is a draw without replacement. Sparse X gives sparse parts.
+    """
+    if not (isinstance(share, float | int) and 0 < share < 1):
+        raise InvalidParameterError(f"share must lie between 0 and 1. Got {share!r}.")
+    is_sparse = sparse.issparse(X)
+    counts = sparse.csr_array(X if is_sparse else np.asarray(X, dtype=float))
+    values = counts.data
+    if not np.isfinite(values).all() or (values < 0).any() or (values != np.floor(values)).any():
+        raise InvalidDataError("X must hold counts: whole numbers, zero or more, none missing.")
+    rng = make_generator(random_state)
+    given = counts.copy()
+    for n in range(counts.shape[0]):
+        some = slice(counts.indptr[n], counts.indptr[n + 1])
+        row = values[some].astype(np.int64)
+        n_given = int(share * row.sum() + rng.random())  # so many on average, also of an odd number
+        given.data[some] = rng.multivariate_hypergeometric(row, n_given, method="marginals")
+    asked = counts - given
+    return (given, asked) if is_sparse else (given.toarray(), asked.toarray())
+
+
+def perplexity(rates: Any, X: Any) -> float:
+    """exp of minus the mean log probability of a token of the counts X, whose row n has probabilities in proportion to
+    rates[n] (n_dims,). A token that has none makes it infinite."""
+    rates = np.asarray(rates, dtype=float)
+    counts = sparse.coo_array(X if sparse.issparse(X) else np.asarray(X, dtype=float))
+    if rates.shape != counts.shape:
+        raise InvalidDataError(f"rates must have the shape {counts.shape} of X. Got {rates.shape}.")
+    n_tokens = float(counts.data.sum())
+    if n_tokens == 0 or (rates < 0).any():
+        raise InvalidDataError("perplexity needs rates that are not negative, and at least one token.")
+    with np.errstate(divide="ignore"):
+        # eq: PCB11.perplexity
+        log_p = np.log(rates[counts.row, counts.col]) - np.log(rates.sum(axis=1))[counts.row]
+    return math.exp(min(-float(counts.data @ log_p) / n_tokens, 700.0)) if np.isfinite(log_p).all() else math.inf

@@ -1,0 +1,97 @@
+"""X ~ Poisson((Z * W) A): counts made by features with gamma weights (Paisley, Carin & Blei 2011, section 5.1)."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from scipy import sparse
+from scipy.special import gammaln, xlogy
+
+from thali.binary import Array, check_binary
+from thali.distributions import Gamma
+from thali.errors import InvalidParameterError
+from thali.observations._counts import check_counts
+from thali.observations._poisson_gibbs import PoissonGibbs
+from thali.observations._poisson_mean_field import PoissonMeanField
+from thali.observations._poisson_prediction import PoissonPrediction
+from thali.spec import Domain, ScalarHypers, hyper, positive, setting
+
+_shape = Domain("a number from 0.005 to 1e6", lambda v: positive.contains(v) and 0.005 <= v <= 1e6)
+_rate = Domain("a positive number", positive.contains, low=0.0, accepts=lambda d: isinstance(d, Gamma))
+_maybe = Domain("None or a positive number", lambda v: v is None or positive.contains(v))
+_leak = Domain("a number above 0, at most 1", lambda v: positive.contains(v) and v <= 1)
+
+
+@dataclass(frozen=True, eq=False)
+class PoissonGamma(PoissonMeanField, PoissonGibbs, PoissonPrediction, ScalarHypers):
+    """Counts x_nd ~ Poisson(sum_k z_nk w_nk A_kd) with w_nk ~ Gamma(weight_shape, weight_rate) and A_kd ~
+    Gamma(feature_shape, feature_rate).
+
+    weight_rate: a number (0.25 in the paper) or a Gamma (learned): the scale of the weights, hence of the data.
+    feature_rate: None takes feature_shape times the number of dims, as the paper does, so that a feature's values sum
+    to about one and a weight is the number of counts that it brings.
+    leak: mean field with soft bits takes z + (1 - z) leak in place of z. Hard bits, samplers and simulation have no
+    leak. leak=1 is a model without bits: Bayesian non-negative matrix factorisation, by mean field only.
+
+    X is dense (NaN: missing) or scipy.sparse, which is never made dense. A row or a dim without counts is data like any
+    other; a row that is wholly missing keeps its prior.
+    """
+
+    weight_shape: float = setting(0.25, _shape)
+    weight_rate: Any = hyper(Gamma(1.0, 1.0), _rate)
+    feature_shape: float = setting(0.1, _shape)
+    feature_rate: Any = setting(None, _maybe)
+    leak: float = setting(1e-3, _leak)
+
+    takes_sparse: ClassVar[bool] = True
+
+    def features_rate(self, n_dims: int) -> float:
+        return float(self.feature_shape * n_dims if self.feature_rate is None else self.feature_rate)
+
+    # ---- the generative model
+
+    def check_data(self, X: Any) -> Any:
+        return check_counts(X)
+
+    def adapt(self, X: Any) -> Self:
+        return self.replace(feature_rate=self.features_rate(X.shape[1]))
+
+    def draw(self, rng: np.random.Generator, n_dims: int | None = None) -> Self:
+        return super().draw(rng)
+
+    def draw_features(self, rng: np.random.Generator, n_features: int, n_dims: int) -> Array:
+        values = rng.standard_gamma(self.feature_shape, (n_features, n_dims)) / self.features_rate(n_dims)
+        return np.maximum(values, 1e-300)  # a small shape can round to nothing, which no count could come from
+
+    def draw_codes(self, rng: np.random.Generator, Z: Array) -> Array:
+        self.require_concrete("draw_codes")
+        weights = np.maximum(rng.standard_gamma(self.weight_shape, np.shape(Z)), 1e-300) / self.weight_rate
+        return weights if self.leak == 1.0 else Z * weights
+
+    def simulate(
+        self,
+        rng: np.random.Generator,
+        Z: Array,
+        *,
+        n_dims: int | None = None,
+        features: Array | None = None,
+        codes: Array | None = None,
+    ) -> Array:
+        Z = check_binary(Z)
+        concrete = self.draw(rng)
+        if features is None:
+            if n_dims is None:
+                raise InvalidParameterError("PoissonGamma.simulate needs n_dims, or the features to use. Got neither.")
+            features = concrete.draw_features(rng, Z.shape[1], n_dims)
+        codes = concrete.draw_codes(rng, Z) if codes is None else codes
+        return rng.poisson(codes @ features).astype(float)
+
+    def reconstruct(self, codes: Array, features: Array) -> Array:
+        return np.asarray(codes @ features)
+
+    def log_prob(self, X: Any, local: Any, features: Array) -> float:
+        rate = self.reconstruct(local.v if hasattr(local, "v") else local, features)
+        X = X.toarray() if sparse.issparse(X) else np.asarray(X, dtype=float)
+        seen = ~np.isnan(X)
+        x = np.where(seen, X, 0.0)
+        return float(np.sum(np.where(seen, xlogy(x, rate) - rate - gammaln(x + 1.0), 0.0)))
