@@ -14,12 +14,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from thali import prediction, saving
 from thali.auto import Choice, choose
 from thali.checkpoint import Checkpoint, remove
-from thali.errors import (
-    InvalidDataError,
-    InvalidDataTypeError,
-    InvalidFileError,
-    InvalidParameterError,
-)
+from thali.errors import InvalidDataError, InvalidDataTypeError, InvalidFileError, InvalidParameterError
 from thali.files import blamed
 from thali.in_range import check_finite, numbers_in_range
 from thali.judgement import judge

@@ -77,7 +77,7 @@ class StochasticMeanField(Spec):
     n_rows: int | None = setting(None, _optional)
     n_start: int = setting(5000, at_least(1))
     truncation: int | None = setting(None, _optional)
-    n_restarts: int = setting(1, at_least(1))
+    n_restarts: int = setting(3, at_least(1))
     start: str = setting("auto", one_of(*STARTS))
     moves: bool = setting(True, one_of(True, False))
     bits: str = setting("soft", one_of("soft", "hard"))

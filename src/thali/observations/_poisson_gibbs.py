@@ -38,6 +38,7 @@ class PoissonGibbs:
     feature_shape: float
     weight_shape: float
     weight_rate: Any
+    leak: float
     learned: dict[str, Any]
     require_concrete: Any
     features_rate: Any
@@ -68,6 +69,8 @@ class PoissonGibbs:
 
     def start(self, data: CountData, codes: Array, matrix: Array | None = None) -> tuple[Self, CountRows]:
         """Signs of codes do not count. A row with counts has some feature: the one most rows have, if none is given."""
+        if self.leak == 1.0:
+            raise InvalidParameterError("PoissonGamma(leak=1) has no bits to sample. Leave leak out, or use MeanField.")
         codes = np.abs(np.asarray(codes, dtype=float))
         codes = codes if codes.shape[1] else np.zeros((len(data), 1))
         bare = (codes.sum(axis=1) == 0) & (np.diff(data.start) > 0)

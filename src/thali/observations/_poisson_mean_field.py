@@ -238,7 +238,8 @@ class PoissonMeanField:
     # ---- what is known of rows
 
     def draw_rows(self, rng: np.random.Generator, local: RowFactors) -> tuple[Array, Array]:
-        bits = (rng.random(local.z_prob.shape) < local.z_prob).astype(np.uint8)
+        chances = local.z_prob if self.leak < 1.0 else np.ones_like(local.z_prob)
+        bits = (rng.random(chances.shape) < chances).astype(np.uint8)
         rate = np.where(bits, local.w_on, local.w_off)
         return bits, bits * rng.standard_gamma(local.w_shape) / rate
 
