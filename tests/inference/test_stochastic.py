@@ -5,7 +5,18 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from thali import IBP, BetaBernoulli, BetaProcess, Gamma, InvalidParameterError, LinearGaussian, StochasticMeanField
+from thali import (
+    IBP,
+    ICA,
+    BetaBernoulli,
+    BetaProcess,
+    FactorAnalysis,
+    Gamma,
+    InvalidParameterError,
+    LinearGaussian,
+    PoissonGamma,
+    StochasticMeanField,
+)
 from thali.blocks import RowBlocks
 from thali.epochs import BlockRun
 from thali.inference import ascent, stochastic
@@ -136,6 +147,23 @@ class TestMemoised:
                 state = inference.visit(state, blocks.block(index), index, n_all=N_ROWS, keep=not on_disk)
                 bounds.append(state.bound)
             state = inference.sorted(state)
+            bounds.append(state.bound)
+        assert np.diff(bounds).min() >= -1e-9 * abs(bounds[-1])
+        assert bounds[-1] > bounds[0]
+
+    @pytest.mark.parametrize("observation", [FactorAnalysis(), ICA(), PoissonGamma()], ids=lambda o: type(o).__name__)
+    def test_the_bound_never_falls_for_other_models(self, observation, rng):
+        """On disk, where rows begin anew."""
+        X = some_data(rng)
+        X = rng.poisson(np.abs(X)).astype(float) if isinstance(observation, PoissonGamma) else X
+        inference = quick(n_epochs=1)
+        run = BlockRun(rng, inference, Model(IBP(), observation.adapt(X)))
+        blocks = RowBlocks(X, 16)
+        blocks.on_disk = True
+        run.fit(blocks)
+        state, bounds = run.state, [run.state.bound]
+        for index in [0, 1, 2, 3] * 3:
+            state = inference.visit(state, blocks.block(index), index, n_all=N_ROWS)
             bounds.append(state.bound)
         assert np.diff(bounds).min() >= -1e-9 * abs(bounds[-1])
         assert bounds[-1] > bounds[0]
