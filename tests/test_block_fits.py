@@ -121,6 +121,19 @@ class TestInputs:
         assert hasattr(estimator(), "partial_fit")
         assert not hasattr(LatentFeatures(inference=thali.MeanField()), "partial_fit")
 
+    def test_batches_after_a_fit(self, X, tmp_path):
+        """They are added to the rows of the fit, in memory or on disk, and after it was saved."""
+        for data in (X[:80], on_file(tmp_path, X[:80])):
+            model = estimator().fit(data)
+            model.save(tmp_path / "f.thali")
+            again = thali.load(tmp_path / "f.thali")
+            for one in (model, again):
+                one.partial_fit(X[80:])
+                assert one.posterior_.n_rows == 120
+                assert one.history_["n_rows"].tolist() == [[80, 120]]
+            assert again.posterior_.bound == model.posterior_.bound
+            assert isinstance(model.posterior_, VariationalSums)
+
     def test_a_fit_begins_anew(self, X):
         model = estimator()
         model.partial_fit(X[:50]).fit(iter([X[50:]]))
