@@ -134,6 +134,10 @@ class TestInputs:
             assert again.posterior_.bound == model.posterior_.bound
             assert isinstance(model.posterior_, VariationalSums)
 
+    def test_a_running_mean_after_a_fit_counts_rows_once(self, X):
+        model = estimator(method="robbins-monro", n_epochs=3).fit(X[:80]).partial_fit(X[80:])
+        assert model.posterior_.n_rows == 120
+
     def test_a_fit_begins_anew(self, X):
         model = estimator()
         model.partial_fit(X[:50]).fit(iter([X[50:]]))

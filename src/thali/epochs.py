@@ -62,10 +62,10 @@ class BlockRun:
             order = self.rng.permutation(blocks.n_blocks)
         for index in order:
             if state.n_visits and is_over():
-                return inference.sorted(state), False
+                return inference.in_order(state), False
             X = blocks.block(int(index))
             state = inference.visit(state, X, int(index), n_all=blocks.n_rows, keep=not blocks.on_disk)
-        return inference.sorted(state), True
+        return inference.in_order(state), True
 
     def _other(self, blocks: RowBlocks, state: Any, is_over: Callable[[], bool]) -> tuple[Any, bool]:
         """(state, whether it is better): other features that some rows suggest, if all rows agree."""
@@ -127,7 +127,7 @@ class BlockRun:
 
     def forget_blocks(self) -> None:
         """They will not come again: their sums have no use, and those of all rows are kept."""
-        self.state = self.state._replace(sums={}, local={})
+        self.state = self.state._replace(sums={}, local={}, n_seen=self.state.n_rows)
 
     def filters(self) -> None:
         """It has none."""
