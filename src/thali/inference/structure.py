@@ -213,7 +213,8 @@ _complement = _recoded(lambda a, b: 1 - a)
 _BINARY = (
     _rebirth(row_birth, 0, 1), _rebirth(row_birth, 0, 1), _rebirth(spectral_birth, 0, ALL),
     _rebirth(spectral_birth, ALL, ALL), _rebirth(row_birth, 1, 1), _rebirth(row_birth, 2, 1),
-    _rebirth(spectral_birth, 1, 2), _rebirth(spectral_birth, 2, 2), _death, _merge, _xor, _xor, _or, _and_not, _complement, _constant,
+    _rebirth(spectral_birth, 1, 2), _rebirth(spectral_birth, 2, 2), _death, _merge, _xor, _xor, _or, _and_not,
+    _complement, _constant,
 )  # fmt: skip
 _WEIGHTED = (
     _rebirth(source_birth, 0, ALL), _rebirth(source_birth, ALL, ALL), _rebirth(direction_birth, 0, 1),
