@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from thali.inference.ascent import Problem, State, arrange, ascend, global_step, n_weights, refit
+from thali.inference.ascent import Problem, State, arrange, ascend, explained, global_step, n_weights, refit
 from thali.inference.births import direction_birth, row_birth, source_birth, spectral_birth
 from thali.protocols import OwnStart
 
@@ -95,8 +95,7 @@ def settle(problem: Problem, trial: State, target: float) -> State | None:
 def prune(problem: Problem, state: State) -> State:
     """Without the features whose deletion raises the bound, rows as they are: from the least, one by one."""
     for _ in range(state.n_features):
-        features = problem.model.observation.variational_codebook(state.q)["features"]
-        size = state.statistics.counts * np.einsum("kd,kd->k", features, features)
+        size = explained(problem, state.q, state.statistics)
         for k in {int(np.argmin(size)), int(np.argmin(state.statistics.counts))}:
             smaller, enough = _without(problem, state, k), state.bound - _ROUNDING * abs(state.bound)
             if smaller.bound >= enough:  # its sums may still have the entropy of the bits that are gone
