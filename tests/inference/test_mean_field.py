@@ -304,4 +304,4 @@ class TestChoice:
 
 @pytest.mark.slow
 def test_scikit_learn_is_content():
-    check_estimator(LatentFeatures(inference=MeanField(n_restarts=1, max_iter=20), random_state=0))
+    check_estimator(LatentFeatures(inference=MeanField(n_restarts=1, max_iter=20), random_state=0), on_skip=None)
