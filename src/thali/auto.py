@@ -56,7 +56,8 @@ def sampler(prior: Any, observation: Any, n_rows: int, n_dims: int) -> Choice | 
     """The sampler that serves these parts best, whatever the size of the data."""
     for kind in AUTO:
         if not lacking(prior, observation, kind()):
-            reason = f"{kind.__name__}: exact sampling, features integrated out ({n_rows} x {n_dims})"
+            how = "exact sampling, features integrated out" if kind is CollapsedGibbs else "exact sampling"
+            reason = f"{kind.__name__}: {how} ({n_rows} x {n_dims})"
             return Choice(kind(), reason)
     return None
 
