@@ -16,6 +16,7 @@ from thali import (
     LatentFeatures,
     LinearGaussian,
     MeanField,
+    PoissonGamma,
     StickBreakingIBP,
 )
 from thali.auto import choose, serves
@@ -251,6 +252,15 @@ class TestSettings:
         for prior in (BetaBernoulli(n_features=50), StickBreakingIBP(truncation=50)):
             model = LatentFeatures(prior=prior, inference=MeanField(n_restarts=2), random_state=0).fit(X)
             assert model.posterior_.z_prob.shape[1] <= 5
+
+    def test_settings_that_a_model_has_no_use_for_are_refused(self):
+        with pytest.raises(
+            InvalidParameterError, match="LinearGaussian has no weights of which bits could be independent"
+        ):
+            LatentFeatures(inference=MeanField(codes="independent"), random_state=0).fit(BARS.X)
+        counts = LatentFeatures(PoissonGamma(), inference=MeanField(features="independent"), random_state=0)
+        with pytest.raises(InvalidParameterError, match="PoissonGamma has one form of the features"):
+            counts.fit(np.arange(12).reshape(4, 3))
 
     @pytest.mark.parametrize("settings", [
         {"max_iter": 0}, {"truncation": 0}, {"truncation": 2.5}, {"start": "warm"}, {"annealing": 0.5}, {"tol": -1.0},

@@ -4,11 +4,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from thali.errors import InvalidParameterError
 from thali.kernels.mean_field_rows import BLOCK, update_bits
 from thali.observations._feature_factor import GaussianFeatures, GaussianSums, evidence, gaussian_sums
 from thali.observations._mean_field import MeanFieldGaussian
 from thali.observations._row_data import RowData
 from thali.threads import in_spans
+from thali.variational_protocols import Family
 
 Array = np.ndarray
 
@@ -24,6 +26,14 @@ class BitFactors(NamedTuple):
 
 class MeanFieldBits(MeanFieldGaussian):
     """MeanFieldRows of a model whose codes are its bits."""
+
+    def init_features(self, data: RowData, n_features: int, family: Family) -> GaussianFeatures:
+        if family.codes != "joint":
+            raise InvalidParameterError(
+                f"{type(self).__name__} has no weights of which bits could be {family.codes}. Leave codes out, or use "
+                "FactorAnalysis or ICA."
+            )
+        return super().init_features(data, n_features, family)
 
     def init_rows(self, data: RowData, codes: Array) -> BitFactors:
         return BitFactors(np.array(codes, dtype=float))

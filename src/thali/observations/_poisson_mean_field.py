@@ -77,6 +77,11 @@ class PoissonMeanField:
     def init_features(self, data: CountData, n_features: int, family: Family) -> FeatureFactors:
         if family.bits == "hard" and self.leak == 1.0:
             raise InvalidParameterError("PoissonGamma(leak=1) has no bits that could be hard. Leave leak out.")
+        if family.features != "joint":
+            raise InvalidParameterError(
+                "PoissonGamma has one form of the features' factors, which are independent given the allocations of "
+                "counts. Leave features out."
+            )
         concrete = self._concrete(data, n_features)
         shape = np.full((n_features, data.n_dims), float(self.feature_shape))
         rate = np.full((n_features, 1), concrete.features_rate(data.n_dims))
