@@ -87,3 +87,17 @@ def test_bad_n_rows_is_refused(n_rows):
 def test_bad_noise_var_is_refused(noise_var):
     with pytest.raises(InvalidParameterError, match="noise_var must be a finite number of at least 0"):
         datasets.blocks(5, noise_var=noise_var)
+
+
+def test_counts_are_hills_with_weights():
+    data = datasets.counts(4000, random_state=3)
+    assert data.features.shape == (6, 60)
+    np.testing.assert_allclose(data.features.sum(axis=1), 1.0)
+    assert ((data.features > 0).sum(axis=1) == 20).all()
+    assert (np.floor(data.X) == data.X).all()
+    assert not data.X[data.Z.sum(axis=1) == 0].any()
+    assert data.X.sum(axis=1).mean() == pytest.approx(60.0, rel=0.05)
+    assert data.Z.mean() == pytest.approx(0.35, abs=0.02)
+    np.testing.assert_array_equal(datasets.counts(10).X, datasets.counts(10, random_state=0).X)
+    with pytest.raises(InvalidParameterError, match="row_size"):
+        datasets.counts(10, row_size=-1)

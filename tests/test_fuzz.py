@@ -97,7 +97,8 @@ def check_fit(model: LatentFeatures, n_rows: int, n_dims: int) -> None:
         assert Z.any(axis=0).sum() == in_use[chain, draw]
         assert posterior.features(chain, draw).shape == (in_use[chain, draw], n_dims)
     assert isinstance(model.check(), str)
-    assert len(model.agreement_.n_features) == posterior.n_chains
+    n_runs = len(model.history_["settled"]) if "settled" in model.history_ else posterior.n_chains  # restarts or chains
+    assert len(model.agreement_.n_features) == n_runs
 
 
 def check_use(model: LatentFeatures, X: Any, values: np.ndarray) -> None:
@@ -106,8 +107,11 @@ def check_use(model: LatentFeatures, X: Any, values: np.ndarray) -> None:
     presence = model.presence(X)
     assert presence.shape == (n_rows, K)
     assert is_share(presence)
-    assert np.array_equal(model.transform(X), presence)
-    assert model.inverse_transform(presence).shape == values.shape
+    codes = model.transform(X)
+    assert np.isfinite(codes).all()
+    if isinstance(model.posterior_.model.observation, LinearGaussian):
+        assert np.array_equal(codes, presence)
+    assert model.inverse_transform(codes).shape == values.shape
     scores = model.score_samples(X)
     assert scores.shape == (n_rows,)
     assert np.isfinite(scores).all()

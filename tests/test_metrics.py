@@ -24,7 +24,8 @@ def test_tokens_are_split_at_random(rng):
     X = rng.poisson(2.0, (300, 7)).astype(float)
     given, asked = metrics.split_tokens(X, random_state=1)
     assert np.array_equal(given + asked, X)
-    assert (given >= 0).all() and (asked >= 0).all()
+    assert (given >= 0).all()
+    assert (asked >= 0).all()
     assert np.abs(given.sum(axis=1) - asked.sum(axis=1)).max() <= 1
     assert given.sum() == pytest.approx(X.sum() / 2, rel=0.02)
     some, _ = metrics.split_tokens(sparse.csr_array(X), random_state=1)

@@ -19,7 +19,10 @@ def test_spans_cover_the_range(length, n_threads):
 def test_short_work_stays_in_this_thread():
     here = threading.get_ident()
     assert in_spans(lambda span: threading.get_ident(), 100, 8, 60, 4) == [here]
-    assert here not in in_spans(lambda span: threading.get_ident(), 100, 8, 50, 4)
+    *others, last = in_spans(lambda span: threading.get_ident(), 100, 8, 50, 4)
+    assert others
+    assert here not in others
+    assert here == last
 
 
 def test_errors_arrive():
@@ -28,3 +31,18 @@ def test_errors_arrive():
 
     with pytest.raises(ValueError, match="no"):
         in_spans(fail, 100, 8, 8, 2)
+
+
+def test_work_that_splits_itself_further_comes_to_an_end():
+    """As many threads as there are wait for parts of their own work."""
+
+    def inner(span):
+        return [(span.start, span.stop)]
+
+    def outer(span):
+        return in_spans(inner, 8, 1, 1, 8)
+
+    for _ in range(20):
+        parts = in_spans(outer, 16, 1, 1, 16)
+        assert len(parts) == 16
+        assert all(part[0][0] == (0, 1) or part[0][0] == (0, 8) for part in parts)

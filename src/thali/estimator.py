@@ -14,12 +14,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from thali import prediction, saving
 from thali.auto import Choice, choose
 from thali.checkpoint import Checkpoint, remove
-from thali.errors import (
-    InvalidDataError,
-    InvalidDataTypeError,
-    InvalidFileError,
-    InvalidParameterError,
-)
+from thali.errors import InvalidDataError, InvalidDataTypeError, InvalidFileError, InvalidParameterError
 from thali.files import blamed
 from thali.in_range import check_finite, numbers_in_range
 from thali.judgement import judge
@@ -199,7 +194,7 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
 
     def _validated(self, X: Any, *, reset: bool, sparse: bool = False) -> Any:
         """X as float64; sparse matrices where the caller can use them and the observation model takes them."""
-        form = "csr" if sparse and self._takes_sparse() else False
+        form = "csr" if sparse and getattr(self.observation, "takes_sparse", False) else False
         try:
             X = validate_data(
                 self, X, reset=reset, dtype=np.float64, order="C", ensure_all_finite="allow-nan", accept_sparse=form
@@ -211,9 +206,6 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         if largest > 1e150:
             raise InvalidDataError(f"X must hold numbers whose squares can be summed. Got {largest:.3g}.")
         return X
-
-    def _takes_sparse(self) -> bool:
-        return bool(getattr(self.observation, "takes_sparse", False))
 
     def _adopt(self, posterior: Draws, history: dict[str, Array], choice: Choice, data_fingerprint: str) -> None:
         self.posterior_ = posterior
@@ -350,7 +342,7 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
-        tags.input_tags.sparse = self._takes_sparse()
+        tags.input_tags.sparse = getattr(self.observation, "takes_sparse", False)
         return tags
 
 

@@ -9,8 +9,8 @@ from scipy.stats import nbinom
 from thali import IBP, BetaBernoulli, BetaProcess, Gamma, Gibbs, PoissonGamma, SliceSampler
 from thali.model import Model
 from thali.observations import _poisson_gibbs as module
-from thali.testing import geweke, z_limit
 from thali.rng import make_generator
+from thali.testing import geweke, z_limit
 from thali.testing.enumerate import all_classes, all_matrices
 from thali.testing.zscores import z_scores
 

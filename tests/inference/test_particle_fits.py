@@ -1,6 +1,9 @@
 """Streams by a particle filter: batches, files, missing cells, what it says of itself, and what it refuses."""
 
 import math
+import os
+import signal
+import time
 
 import numpy as np
 import pytest
@@ -203,6 +206,29 @@ def test_settings_of_samplers_are_refused(setting, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidParameterError, match=next(iter(setting))):
         estimator().set_params(**setting).fit(simple_data()[0])
+
+
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_keeps_the_rows_so_far_and_the_rest_can_follow(which, monkeypatch):
+    X = simple_data(n_rows=60)[0]
+    whole = estimator().fit(X)
+    absorb, calls = ParticleFilter.absorb, []
+
+    def pressing(*arguments):
+        calls.append(1)
+        if len(calls) == 3:
+            os.kill(os.getpid(), which)
+            time.sleep(0.3)
+        return absorb(*arguments)
+
+    monkeypatch.setattr(ParticleFilter, "absorb", pressing)
+    model = estimator()
+    with pytest.warns(UserWarning, match="Stopped by interrupt: took in"):
+        model.fit(X)
+    assert model.interrupted_
+    n_seen = model.posterior_.n_rows
+    assert 0 < n_seen < 60
+    assert_same_bits(model.partial_fit(X[n_seen:]), whole)
 
 
 def test_time_is_up():

@@ -9,7 +9,9 @@ from thali import IBP, BetaBernoulli, BetaProcess, Gamma, InvalidParameterError,
 from thali.blocks import RowBlocks
 from thali.epochs import BlockRun
 from thali.inference import ascent, stochastic
+from thali.inference.row_starts import first_rows
 from thali.inference.stochastic import BlockState, _memoised
+from thali.inference.structure import sort_features
 from thali.model import Model
 from thali.stats import combine
 
@@ -144,8 +146,10 @@ class TestMemoised:
         state = run_on(X, inference).state
         data = inference.first.prepare(adapted(X), X)
         batch = inference.first.init(np.random.default_rng(0), data.problem.model, data, 0)
-        for _ in range(400):
-            batch = ascent.ascend(data.problem, batch)
+        for _ in range(4):
+            batch = sort_features(data.problem, batch)
+            for _ in range(100):
+                batch = ascent.ascend(data.problem, batch)
         assert state.bound == pytest.approx(batch.bound, rel=1e-5)
         assert state.n_features == batch.n_features
 
@@ -159,6 +163,39 @@ class TestMemoised:
             assert state.statistics.gram[-1, -1] == n_rows
             assert not state.local
         assert inference.sorted(state).statistics.gram[-1, -1] == 48
+
+
+class TestRowsBegin:
+    """With three features in five dims coordinate ascent from the prior's probabilities is stuck in many rows."""
+
+    def loss(self, rng, begin):
+        """By how much the bound is lower than with rows at the bits that made them."""
+        Z = (rng.random((500, 3)) < 0.4).astype(float)
+        X = Z @ rng.normal(size=(3, N_DIMS)) + rng.normal(0, 0.3, (500, N_DIMS))
+        model = adapted(X)
+        problem = ascent.split_rows(model, X, quick().family)
+        state = ascent.begin(problem, model.prior.init_weights(500), Z)
+        for _ in range(10):
+            state = ascent.ascend(problem, state)
+        local = begin(problem, state.q, state.weights, 3)
+        local, statistics = ascent.local_step(problem, state.q, state.weights, local, 3)
+        return state.bound - ascent.global_step(problem, local, statistics, state.q, state.weights).bound
+
+    def test_near_the_optimum(self, rng):
+        assert np.mean([self.loss(rng, first_rows) for _ in range(4)]) < 10.0
+
+    def test_the_prior_alone_is_seen(self, rng):
+        def from_prior(problem, q, weights, n_features):
+            chance = problem.model.prior.expected_weights(weights)[:n_features]
+            return tuple(problem.model.observation.init_rows(p, np.tile(chance, (len(p), 1))) for p in problem.parts)
+
+        assert np.mean([self.loss(rng, from_prior) for _ in range(4)]) > 10.0
+
+    def test_no_features(self, rng):
+        X = some_data(rng)
+        problem = ascent.split_rows(adapted(X), X, quick().family)
+        (local,) = first_rows(problem, None, None, 0)
+        assert local.z_prob.shape == (N_ROWS, 0)
 
 
 class Sums(NamedTuple):

@@ -145,11 +145,11 @@ def test_bound_is_below_the_evidence(kind, prior, family, rng):
     model = KINDS[kind](**FIXED).adapt(TINY)
     exact = exact_evidence(prior, kind)
     best = max(
-        Fit(PRIORS[prior], model, TINY, FAMILIES[family], rng.standard_normal((2, 2))).run(40).bounds[-1]
-        for _ in range(3)
+        Fit(PRIORS[prior], model, TINY, FAMILIES[family], rng.standard_normal((2, 2))).run(25).bounds[-1]
+        for _ in range(2)
     )
     assert best <= exact + 5e-3  # the error of the average over weights
-    assert best >= exact - 4.0, "a bound that says nothing"
+    assert best >= exact - 8.0, "a bound that says nothing"
 
 
 def log_joint_terms(fit, X, rng, n_draws):
@@ -182,14 +182,18 @@ def log_joint_terms(fit, X, rng, n_draws):
             fresh = rng.laplace(local.mean, local.spread) if rate > 0 else rng.normal(local.mean, local.spread**0.5)
             W = np.where(Z == 1, W, fresh)
             log_p = -rate * np.abs(W) - 0.5 * precision * W * W - log_norm
-            law = laplace(local.mean, local.spread) if rate > 0 else norm(local.mean, local.spread**0.5)
-            values[r] += np.sum(log_p - law.logpdf(W))
+            away, wide = np.abs(W - local.mean), local.spread
+            if rate > 0:
+                log_q = -away / wide - np.log(2 * wide)
+            else:
+                log_q = -0.5 * away**2 / wide - 0.5 * np.log(2 * np.pi * wide)
+            values[r] += np.sum(log_p - log_q)
         mean = model.offset.centre + V @ A[r, :K] + A[r, K]
         values[r] += np.nansum(norm.logpdf(X, mean, np.sqrt(noise)))
     return values
 
 
-def monte_carlo_score(kind, family, missing, rng, n_draws=500):
+def monte_carlo_score(kind, family, missing, rng, n_draws=400):
     X, _ = some_data(kind, n_rows=5, n_dims=3, missing=missing)
     model = KINDS[kind](noise_floor=0.0).adapt(X)
     fit = Fit(BetaBernoulli(mass=1.0, n_features=2), model, X, FAMILIES[family], rng.standard_normal((5, 2))).run(1)
@@ -221,7 +225,7 @@ def dearer_weights(rows, *arguments):
 @pytest.mark.parametrize("wrong", [squares_of_means, dearer_weights])
 def test_a_wrong_bound_is_seen(wrong, monkeypatch, rng):
     monkeypatch.setattr(_mean_field_codes, "joint_rows", partial(wrong, _mean_field_codes.joint_rows))
-    assert monte_carlo_score("normal", "joint", 0.0, rng, 2000) > z_limit(1)
+    assert monte_carlo_score("normal", "joint", 0.0, rng, 1000) > z_limit(1)
 
 
 # ---- coordinate ascent
@@ -244,15 +248,18 @@ def test_bound_never_falls(kind, family, missing, rng):
 
 
 def test_a_wrong_update_makes_the_bound_fall(monkeypatch, rng):
-    """Evidence that forgets what is not known of the features."""
+    """Evidence that forgets what is not known of the features, which is much in few rows."""
     evidence = _mean_field_codes.evidence
+    X, _ = some_data("normal", n_rows=6)
+    model, prior = FactorAnalysis(noise_floor=0.0).adapt(X), BetaBernoulli(n_features=3)
+    starts = rng.standard_normal((4, 6, 3))
+    assert min(lowest_step(Fit(prior, model, X, Family(), codes).run(15)) for codes in starts) >= -1e-9
 
     def without_spread(q, *, any_missing):
         return evidence(q._replace(cov=np.zeros_like(q.cov)), any_missing=any_missing)
 
     monkeypatch.setattr(_mean_field_codes, "evidence", without_spread)
-    with pytest.raises(AssertionError):
-        test_bound_never_falls("normal", "joint", 0.0, rng)
+    assert min(lowest_step(Fit(prior, model, X, Family(), codes).run(15)) for codes in starts) < -1e-6
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.2])

@@ -13,12 +13,13 @@ from thali import (
     InvalidDataError,
     InvalidParameterError,
     LatentFeatures,
+    MeanField,
     PoissonGamma,
     datasets,
     load,
 )
 from thali.observations._poisson_prediction import of_gamma
-from thali.testing import z_limit
+from thali.testing import check_observation, z_limit
 from thali.testing.zscores import z_scores
 from thali.variational_protocols import Family
 
@@ -57,7 +58,14 @@ def test_sparse_forms_are_made_canonical():
 
 @pytest.mark.parametrize(
     "bad",
-    [{"weight_shape": 0.0}, {"feature_shape": -1.0}, {"leak": 0.0}, {"leak": 1.5}, {"weight_rate": -1}, {"feature_rate": 0}],
+    [
+        {"weight_shape": 0.0},
+        {"feature_shape": -1.0},
+        {"leak": 0.0},
+        {"leak": 1.5},
+        {"weight_rate": -1},
+        {"feature_rate": 0},
+    ],
 )
 def test_bad_parameters_are_refused(bad):
     with pytest.raises(InvalidParameterError, match=next(iter(bad))):
@@ -89,6 +97,10 @@ def test_moments_of_simulated_counts(rng):
     var = mean + 2 * (w2 * a2 - (mean / 2) ** 2)
     z = z_scores(np.hstack([X, (X - mean) ** 2]), np.array([mean] * 3 + [var] * 3))
     assert np.abs(z).max() <= z_limit(6)
+
+
+def test_contract(rng):
+    check_observation(MODEL.replace(weight_rate=1.5, feature_rate=2.0), rng, n_draws=5_000)
 
 
 def test_log_prob(rng):
@@ -204,3 +216,17 @@ def test_missing_cells_are_left_out(rng):
     ).fit(X)  # fmt: skip
     assert np.isfinite(model.impute(X)).all()
     assert np.isfinite(model.heldout_score(data.X, np.isnan(X)))
+
+
+def test_without_bits():
+    """leak=1: every row has every feature; samplers have nothing to sample."""
+    data = datasets.counts(40, random_state=1)
+    model = LatentFeatures(
+        PoissonGamma(leak=1.0), BetaBernoulli(n_features=6), MeanField(n_restarts=1, max_iter=30), random_state=0
+    ).fit(data.X)
+    assert model.posterior_.bits(0, 0).all()
+    assert (model.transform(data.X[:5]) > 0).all()
+    assert model.score(data.X) > -300
+    assert model.sample(3).shape == (3, 60)
+    with pytest.raises(InvalidParameterError, match="no bits to sample"):
+        LatentFeatures(PoissonGamma(leak=1.0), inference=Gibbs(), random_state=0).fit(data.X)

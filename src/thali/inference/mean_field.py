@@ -169,7 +169,8 @@ class MeanField(Spec):
         least = self.tol * abs(state.bound)
         little = max(least, _SLOW * abs(state.bound))
         new = ascend(data.problem, state)._replace(searched=state.searched)
-        if new.bound - state.bound < little and isinstance(model.observation, ScaledFeatures):
+        slow = max(_SLOW * abs(state.bound), 1.0)  # nats
+        if new.bound - state.bound < slow and isinstance(model.observation, ScaledFeatures):
             other = stretched(data.problem, new)
             new = other._replace(searched=state.searched) if other.bound > new.bound else new
         gain = new.bound - state.bound

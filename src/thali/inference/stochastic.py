@@ -14,6 +14,7 @@ import numpy as np
 
 from thali.inference.ascent import Problem, State, ascend, global_step, local_step, n_weights, split_rows
 from thali.inference.mean_field import STARTS, MeanField, MeanFieldData
+from thali.inference.row_starts import first_rows
 from thali.inference.structure import improve, sort_features
 from thali.model import Model
 from thali.protocols import VariationalWeights
@@ -62,13 +63,13 @@ class StochasticMeanField(Spec):
     n_start: rows from which the features begin, by `MeanField` with the settings truncation, n_restarts, start, moves,
     bits, features, codes and precision, which mean what they mean there.
 
-    Factors of rows are kept if the data are in memory. Else they begin anew at each visit, from the probabilities that
-    the weights give, and a block's old statistics stay if the new ones would lower the bound.
+    Factors of rows are kept if the data are in memory. Else they begin anew at each visit, and a block's old statistics
+    stay if the new ones would lower the bound.
     """
 
     method: str = setting("memoised", one_of("memoised", "robbins-monro"))
     batch_size: int = setting(8192, at_least(1))
-    n_inner: int = setting(5, at_least(1))
+    n_inner: int = setting(3, at_least(1))
     n_epochs: int = setting(30, at_least(1))
     tol: float = setting(1e-6, not_negative)
     delay: float = setting(1.0, not_negative)
@@ -76,7 +77,7 @@ class StochasticMeanField(Spec):
     n_rows: int | None = setting(None, _optional)
     n_start: int = setting(5000, at_least(1))
     truncation: int | None = setting(None, _optional)
-    n_restarts: int = setting(1, at_least(1))
+    n_restarts: int = setting(3, at_least(1))
     start: str = setting("auto", one_of(*STARTS))
     moves: bool = setting(True, one_of(True, False))
     bits: str = setting("soft", one_of("soft", "hard"))
@@ -140,7 +141,7 @@ class StochasticMeanField(Spec):
         """Other features, and perhaps more of them, if the rows X alone are better explained by those: to be tried."""
         data = self.first.prepare(state.model, X)
         problem = data.problem
-        local, statistics = local_step(problem, state.q, state.weights, prior_rows(problem, state), self.n_inner)
+        local, statistics = local_step(problem, state.q, state.weights, _first_rows(problem, state), self.n_inner)
         mine = global_step(problem, local, statistics, state.q, state.weights)
         for _ in range(_SETTLING):
             mine = ascend(problem, mine)
@@ -155,7 +156,7 @@ class StochasticMeanField(Spec):
     def misfit(self, state: BlockState, X: Array) -> Array:
         """Sum of squares that the features leave of each row."""
         problem = split_rows(state.model, X, self.family)
-        local, _ = local_step(problem, state.q, state.weights, prior_rows(problem, state), self.n_inner)
+        local, _ = local_step(problem, state.q, state.weights, _first_rows(problem, state), self.n_inner)
         unexplained = state.model.observation.unexplained
         left = (unexplained(part, state.q, mine) for part, mine in zip(problem.parts, local, strict=True))
         return np.concatenate([np.einsum("nd,nd->n", R, R) for R in left])
@@ -178,7 +179,7 @@ class StochasticMeanField(Spec):
         happen not to have would be forgotten.
         """
         problem = split_rows(state.model, X, self.family)
-        local = state.local[index] if index in state.local else prior_rows(problem, state)
+        local = state.local[index] if index in state.local else _first_rows(problem, state)
         local, new = local_step(problem, state.q, state.weights, local, self.n_inner)
         again = self.memoised and index in state.sums
         if self.memoised:
@@ -257,11 +258,8 @@ class StochasticMeanField(Spec):
             raise ValueError("its factors do not fit its sums")
 
 
-def prior_rows(problem: Problem, state: BlockState) -> tuple[Any, ...]:
-    """Factors of rows of which nothing is known but the weights."""
-    chance = problem.model.prior.expected_weights(state.weights)[: state.n_features]
-    init_rows = problem.model.observation.init_rows
-    return tuple(init_rows(part, np.tile(chance, (len(part), 1))) for part in problem.parts)
+def _first_rows(problem: Problem, state: BlockState) -> tuple[Any, ...]:
+    return first_rows(problem, state.q, state.weights, state.n_features)
 
 
 def _memoised(state: BlockState, old: Any, new: Any) -> Any:

@@ -38,6 +38,7 @@ class PoissonGibbs:
     feature_shape: float
     weight_shape: float
     weight_rate: Any
+    leak: float
     learned: dict[str, Any]
     require_concrete: Any
     features_rate: Any
@@ -68,6 +69,8 @@ class PoissonGibbs:
 
     def start(self, data: CountData, codes: Array, matrix: Array | None = None) -> tuple[Self, CountRows]:
         """Signs of codes do not count. A row with counts has some feature: the one most rows have, if none is given."""
+        if self.leak == 1.0:
+            raise InvalidParameterError("PoissonGamma(leak=1) has no bits to sample. Leave leak out, or use MeanField.")
         codes = np.abs(np.asarray(codes, dtype=float))
         codes = codes if codes.shape[1] else np.zeros((len(data), 1))
         bare = (codes.sum(axis=1) == 0) & (np.diff(data.start) > 0)
@@ -152,12 +155,12 @@ class PoissonGibbs:
         most = int(np.nansum(X, axis=0).max(initial=0.0))
         if (most + 1.0) ** V.shape[1] > _TERMS:
             raise InvalidDataError(
-                f"log_marginal sums over all allocations: too many for {most} counts in a dim and {V.shape[1]} features."
+                f"log_marginal sums over all allocations: too many for {most} counts a dim and {V.shape[1]} features."
             )
         a, b = self.feature_shape, self.features_rate(data.n_dims)
         powers = np.indices((most + 1,) * V.shape[1]).reshape(V.shape[1], (most + 1) ** V.shape[1])
         total = -data.log_factorials
-        for d, x in enumerate(X.T):
+        for _d, x in enumerate(X.T):
             seen = ~np.isnan(x)
             # eq: own.counts-marginal
             moments = gammaln(a + powers) - gammaln(a) - (a + powers) * np.log(b + V[seen].sum(axis=0))[:, None]

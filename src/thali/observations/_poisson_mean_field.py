@@ -2,7 +2,7 @@
 
 A Bernoulli q(z) strictly between 0 and 1 gives a row without features a positive probability, and a count in it the
 expected log density -inf. So bits are either hard, or "off" means a small share `leak` of the weight: s = z + (1 - z)
-leak, and the bound is one of the evidence of that model. With leak = 1 there are no bits: Bayesian matrix factorisation.
+leak, and the bound is one of the evidence of that model. leak = 1 leaves no bits: Bayesian matrix factorisation.
 """
 
 import math
@@ -238,7 +238,8 @@ class PoissonMeanField:
     # ---- what is known of rows
 
     def draw_rows(self, rng: np.random.Generator, local: RowFactors) -> tuple[Array, Array]:
-        bits = (rng.random(local.z_prob.shape) < local.z_prob).astype(np.uint8)
+        chances = local.z_prob if self.leak < 1.0 else np.ones_like(local.z_prob)
+        bits = (rng.random(chances.shape) < chances).astype(np.uint8)
         rate = np.where(bits, local.w_on, local.w_off)
         return bits, bits * rng.standard_gamma(local.w_shape) / rate
 

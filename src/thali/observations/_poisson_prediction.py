@@ -29,6 +29,7 @@ class PoissonPrediction:
     feature_shape: float
     weight_shape: float
     weight_rate: Any
+    leak: float
     features_rate: Any
     features_law: Any
     reconstruct: Any
@@ -135,6 +136,9 @@ class PoissonPrediction:
             exposure = totals - features[:, data.missing_dim[hidden]].sum(axis=1)
             p = np.clip(local.z_prob[n], _RARE, 1 - _RARE)
             bits = rng.random((_DRAWS, K)) < p
+            log_bits = np.where(bits, log_on - np.log(p), log_off - np.log1p(-p))
+            if self.leak == 1.0:
+                bits, log_bits = np.ones_like(bits), np.zeros(K)
             shape, on = local.w_shape[n], local.w_on[n]
             w = np.maximum(rng.standard_gamma(shape, (_DRAWS, K)) / on, 1e-300)
             log_w = (
@@ -145,7 +149,7 @@ class PoissonPrediction:
                 + (a - shape) * np.log(w)
                 + (on - b) * w
             )
-            log_weight = np.where(bits, log_on - np.log(p) + log_w, log_off - np.log1p(-p)).sum(axis=1)
+            log_weight = (log_bits + np.where(bits, log_w, 0.0)).sum(axis=1)
             codes = bits * w
             rates, total = codes @ A, codes @ exposure
             n_seen = data.n_dims - (hidden.stop - hidden.start)

@@ -30,8 +30,8 @@ class PoissonGamma(PoissonMeanField, PoissonGibbs, PoissonPrediction, ScalarHype
     weight_rate: a number (0.25 in the paper) or a Gamma (learned): the scale of the weights, hence of the data.
     feature_rate: None takes feature_shape times the number of dims, as the paper does, so that a feature's values sum
     to about one and a weight is the number of counts that it brings.
-    leak: mean field with soft bits takes z + (1 - z) leak in place of z. leak=1 is a model without bits: Bayesian
-    non-negative matrix factorisation. Hard bits, samplers and simulation have no leak.
+    leak: mean field with soft bits takes z + (1 - z) leak in place of z. Hard bits, samplers and simulation have no
+    leak. leak=1 is a model without bits: Bayesian non-negative matrix factorisation, by mean field only.
 
     X is dense (NaN: missing) or scipy.sparse, which is never made dense. A row or a dim without counts is data like any
     other; a row that is wholly missing keeps its prior.
@@ -65,8 +65,8 @@ class PoissonGamma(PoissonMeanField, PoissonGibbs, PoissonPrediction, ScalarHype
 
     def draw_codes(self, rng: np.random.Generator, Z: Array) -> Array:
         self.require_concrete("draw_codes")
-        weights = np.maximum(rng.standard_gamma(self.weight_shape, np.shape(Z)), 1e-300)
-        return Z * weights / self.weight_rate
+        weights = np.maximum(rng.standard_gamma(self.weight_shape, np.shape(Z)), 1e-300) / self.weight_rate
+        return weights if self.leak == 1.0 else Z * weights
 
     def simulate(
         self,
