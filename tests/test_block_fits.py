@@ -5,6 +5,7 @@ import signal
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 
 import thali
 from thali import (
@@ -15,6 +16,7 @@ from thali import (
     InvalidParameterError,
     LatentFeatures,
     LinearGaussian,
+    PoissonGamma,
     StochasticMeanField,
 )
 from thali.variational_sums import VariationalSums
@@ -30,7 +32,7 @@ def made_of_three():
 
 
 def estimator(**settings):
-    inference = StochasticMeanField(**{"batch_size": 40, "n_epochs": 10} | settings)
+    inference = StochasticMeanField(**{"batch_size": 40, "n_epochs": 10, "n_restarts": 1, "moves": False} | settings)
     return LatentFeatures(LinearGaussian(), IBP(), inference=inference, random_state=0)
 
 
@@ -42,7 +44,7 @@ def on_file(folder, X):
 class TestInputs:
     def test_in_memory(self, X):
         """Rows' factors are kept, and the fitted rows are known again."""
-        model = estimator().fit(X)
+        model = estimator(moves=True).fit(X)
         assert model.n_components_ == 3
         assert model.converged_
         assert model.check().startswith("converged (bound")
@@ -65,7 +67,7 @@ class TestInputs:
         np.testing.assert_allclose(model.components_, wanted.components_, atol=0.05)
 
     def test_rows_of_a_memory_map_are_not_kept(self, X, tmp_path):
-        model = estimator(n_epochs=1, moves=False).fit(on_file(tmp_path, X))
+        model = estimator(n_epochs=1).fit(on_file(tmp_path, X))
         for ask in (model.posterior_.bits, model.posterior_.codes):
             with pytest.raises(InvalidParameterError, match=r"was not kept.*Use presence\(X\)"):
                 ask(0, 0)
@@ -82,7 +84,7 @@ class TestInputs:
         """A block may lack a whole dim."""
         holes = X.copy()
         holes[:40, 1] = np.nan
-        model = estimator().fit(on_file(tmp_path, holes))
+        model = estimator(moves=True).fit(on_file(tmp_path, holes))
         assert model.n_components_ == 3
 
     @pytest.mark.parametrize("method", ["memoised", "robbins-monro"])
@@ -99,12 +101,45 @@ class TestInputs:
         assert whole.check().startswith("not judged: 3 batches, each seen once")
         assert whole.n_components_ == 3
 
+    def test_counts(self, tmp_path):
+        """A sparse matrix in memory, whole numbers on disk, and an iterator of sparse batches."""
+        rng = np.random.default_rng(0)
+        features = np.kron(np.eye(3), np.full((1, 4), 5.0))
+        Z = np.eye(3)[rng.integers(3, size=120)] + (rng.random((120, 3)) < 0.2)
+        counts = rng.poisson(Z * rng.gamma(5.0, 0.5, (120, 3)) @ features)
+        sparse = csr_matrix(counts.astype(float))
+        kinds = (sparse, on_file(tmp_path, counts.astype(np.int16)), (sparse[i : i + 60] for i in (0, 60)))
+        for data in kinds:
+            model = estimator(moves=True).set_params(observation=PoissonGamma(), prior=BetaBernoulli(n_features=6))
+            model.fit(data)
+            assert model.n_components_ == 3
+            assert model.posterior_.n_rows == 120
+            shares = model.components_ / model.components_.sum(axis=1, keepdims=True)
+            assert np.sort(shares @ features.T / 5.0, axis=1)[:, -1].min() > 0.98
+
     def test_partial_fit_exists_only_for_streams(self):
         assert hasattr(estimator(), "partial_fit")
         assert not hasattr(LatentFeatures(inference=thali.MeanField()), "partial_fit")
 
+    def test_batches_after_a_fit(self, X, tmp_path):
+        """They are added to the rows of the fit, in memory or on disk, and after it was saved."""
+        for data in (X[:80], on_file(tmp_path, X[:80])):
+            model = estimator().fit(data)
+            model.save(tmp_path / "f.thali")
+            again = thali.load(tmp_path / "f.thali")
+            for one in (model, again):
+                one.partial_fit(X[80:])
+                assert one.posterior_.n_rows == 120
+                assert one.history_["n_rows"].tolist() == [[80, 120]]
+            assert again.posterior_.bound == model.posterior_.bound
+            assert isinstance(model.posterior_, VariationalSums)
+
+    def test_a_running_mean_after_a_fit_counts_rows_once(self, X):
+        model = estimator(method="robbins-monro", n_epochs=3).fit(X[:80]).partial_fit(X[80:])
+        assert model.posterior_.n_rows == 120
+
     def test_a_fit_begins_anew(self, X):
-        model = estimator(moves=False)
+        model = estimator()
         model.partial_fit(X[:50]).fit(iter([X[50:]]))
         assert model.posterior_.n_rows == 70
 
@@ -130,7 +165,7 @@ class TestErrors:
         late = X.copy()
         late[100, 2] = np.inf
         with pytest.raises(InvalidDataError, match="must hold"):
-            estimator(n_start=10, moves=False).fit(on_file(tmp_path, late))
+            estimator(n_start=10).fit(on_file(tmp_path, late))
 
     @pytest.mark.parametrize("setting", [{"checkpoint": "folder"}, {"target_ess": 100.0}])
     def test_settings_of_samplers(self, X, setting):
@@ -156,7 +191,7 @@ class TestInterruptions:
             raise AssertionError("not reached")
 
         with pytest.warns(UserWarning, match="Stopped by interrupt after 80 rows"):
-            model = estimator(moves=False).fit(batches())
+            model = estimator().fit(batches())
         assert model.interrupted_
         assert model.posterior_.n_rows == 80
         model.partial_fit(X[80:])
@@ -169,7 +204,7 @@ class TestInterruptions:
             yield X[40:80]
             raise OSError("no more")
 
-        model = estimator(moves=False)
+        model = estimator()
         with pytest.raises(OSError, match="no more"):
             model.fit(batches())
         assert model.posterior_.n_rows == 80
@@ -179,7 +214,7 @@ class TestInterruptions:
 
     def test_time_ends_a_fit_after_a_block(self, X, tmp_path):
         for data in (X, on_file(tmp_path, X)):
-            model = estimator(moves=False).set_params(max_time=1e-9)
+            model = estimator().set_params(max_time=1e-9)
             with pytest.warns(UserWarning, match="Stopped by max_time: saw 40 of 120 rows"):
                 model.fit(data)
             assert model.stopped_by_ == "max_time"
@@ -189,7 +224,7 @@ class TestInterruptions:
 
 class TestFiles:
     def test_a_stream_goes_on_after_it_was_saved(self, X, tmp_path):
-        model = estimator(moves=False)
+        model = estimator()
         model.partial_fit(X[:70])
         model.save(tmp_path / "s.thali")
         again = thali.load(tmp_path / "s.thali")
@@ -203,7 +238,7 @@ class TestFiles:
 
     def test_fits(self, X, tmp_path):
         for data in (X, on_file(tmp_path, X)):
-            model = estimator(moves=False).fit(data)
+            model = estimator().fit(data)
             model.save(tmp_path / "f.thali")
             again = thali.load(tmp_path / "f.thali")
             assert type(again.posterior_) is type(model.posterior_)
@@ -211,7 +246,7 @@ class TestFiles:
             assert again.k_posterior_ == model.k_posterior_
 
     def test_a_damaged_stream(self, X, tmp_path):
-        model = estimator(moves=False).partial_fit(X[:70])
+        model = estimator().partial_fit(X[:70])
         run = model._stream
         run.state = run.state._replace(statistics=run.state.statistics._replace(cross=np.zeros((2, 2))))
         model.save(tmp_path / "s.thali")

@@ -2,6 +2,7 @@
 
 import io
 import re
+import sys
 import time
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ import pytest
 
 from thali import CollapsedGibbs, progress
 from thali.inference.z_chain import SweepInfo
-from thali.progress import Progress
+from thali.progress import Progress, RestartProgress
 
 INFERENCE = CollapsedGibbs(n_warmup=10, n_draws=40, thin=2)
 
@@ -86,3 +87,41 @@ def test_bars_on_a_terminal(at_once, monkeypatch, rng):
     assert "finding a start" in text
     assert "72/90" in text
     assert "ESS(K)" in text
+
+
+class TestRestarts:
+    class State:
+        n_features, objective = 3, 12.5
+
+    def watch(self, monkeypatch, verbose, *, terminal=False):
+        """Progress of two restarts, one of which has ended, after ten seconds."""
+        now = [0.0]
+        monkeypatch.setattr("thali.progress.time.monotonic", lambda: now[0])
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+        progress = RestartProgress(2, verbose)
+        progress.passed(0, self.State)
+        progress()
+        progress.ended(0, self.State, settled=True)
+        progress.passed(1, self.State)
+        now[0] = 10.0
+        progress()
+        progress.close()
+
+    def test_lines(self, monkeypatch, capsys):
+        self.watch(monkeypatch, True)
+        lines = capsys.readouterr().err.splitlines()
+        assert lines == [
+            "restart 0: objective 12.5, 3 features, settled after 1 passes",
+            "1/2 restarts done  restart 1 pass 1  K=3  objective 12.5",
+        ]
+
+    def test_a_terminal_is_left_clean(self, monkeypatch, capsys):
+        self.watch(monkeypatch, None, terminal=True)
+        text = capsys.readouterr().err
+        assert "1/2 restarts done" in text
+        assert text.endswith("\r")
+
+    @pytest.mark.parametrize("verbose", [None, False])
+    def test_silence(self, monkeypatch, capsys, verbose):
+        self.watch(monkeypatch, verbose)
+        assert capsys.readouterr().err == ""

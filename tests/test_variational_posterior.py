@@ -186,6 +186,7 @@ class TestEstimator:
         for part in ("converged", "log p(X) >=", "4 features", "restarts reached it"):
             assert part in model.check()
         assert model.posterior_.bound == pytest.approx(-model.history_["objective"][:, -1].min())
+        assert model.posterior_.bound - 20 < model.posterior_.ibp_bound < model.posterior_.bound
         counted = thali.how_many(MISSING, inference=MeanField(n_restarts=1), random_state=0)
         assert counted.k == 4
         assert counted.interval == (4, 4)

@@ -67,7 +67,10 @@ class BlockFit:
             )
         elif self.stopped_by_ == "interrupt":
             warnings.warn(f"Interrupted: kept the state of pass {len(run.trace)}.", stacklevel=3)
-        return self._take(run, choice, blocks.n_blocks if kept else None, fingerprint(X) if kept else "")
+        self._take(run, choice, blocks.n_blocks if kept else None, fingerprint(X) if kept else "")
+        run.forget_blocks()
+        self._stream = run
+        return self
 
     def _absorb_batches(self, batches: Iterator[Any]) -> Self:
         """Go on with these batches, or begin with the first of them."""

@@ -62,10 +62,10 @@ class BlockRun:
             order = self.rng.permutation(blocks.n_blocks)
         for index in order:
             if state.n_visits and is_over():
-                return inference.sorted(state), False
+                return inference.in_order(state), False
             X = blocks.block(int(index))
             state = inference.visit(state, X, int(index), n_all=blocks.n_rows, keep=not blocks.on_disk)
-        return inference.sorted(state), True
+        return inference.in_order(state), True
 
     def _other(self, blocks: RowBlocks, state: Any, is_over: Callable[[], bool]) -> tuple[Any, bool]:
         """(state, whether it is better): other features that some rows suggest, if all rows agree."""
@@ -95,7 +95,8 @@ class BlockRun:
 
     def absorb(self, batches: Iterable[Array], *, max_time: float | None = None, verbose: bool = False) -> str | None:
         """Take in batches, each once; why it ended before the last one. The features begin with the first batch."""
-        self.in_stream = True
+        if not self.in_stream:  # what came before counts as one batch
+            self.in_stream, self.trace = True, self.trace[-1:]
         with _Watch(max_time) as watch:
             for X in batches:
                 if self.state is None:
@@ -124,15 +125,20 @@ class BlockRun:
         flags = {"settled": np.array([self.settled]), "in_stream": np.array([self.in_stream])}
         return {"bound": bound, "n_features": n_features, "n_rows": n_rows} | flags
 
+    def forget_blocks(self) -> None:
+        """They will not come again: their sums have no use, and those of all rows are kept."""
+        self.state = self.state._replace(sums={}, local={}, n_seen=self.state.n_rows)
+
     def filters(self) -> None:
         """It has none."""
 
     def to_file(self, arrays: dict[str, Array]) -> Any:
-        """As JSON; the arrays go into `arrays`. Only a run of batches goes on after it was saved."""
+        """As JSON; the arrays go into `arrays`."""
         return {
             "rng": pack([freeze(self.rng)], "stream/rng", arrays),
             "state": pack([self.state], "stream/state", arrays),
             "trace": self.trace,
+            "in_stream": self.in_stream,
         }
 
     @classmethod
@@ -142,7 +148,7 @@ class BlockRun:
         run.state = unpack(form["state"], arrays, 1)[0]
         inference.check_sound(run.state, model)
         run.trace = [(float(bound), int(k), int(n)) for bound, k, n in form["trace"]]
-        run.in_stream = True
+        run.in_stream = bool(form["in_stream"])
         return run
 
 

@@ -60,7 +60,8 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     n_components_ : number of features that persist, most frequent first. Others come and go: `k_posterior_` is
         {K: probability} of the number in use at a time, those included.
     components_ : (n_components_, n_dims) their posterior means. stability_ : the share of all draws that have each.
-    posterior_ : all draws. history_ : traces, warm-up included. inference_ : what was used, and why.
+    posterior_ : all draws, or the factors of a variational fit. history_ : traces, warm-up included.
+    inference_ : what was used, and why.
     converged_ : whether all chains agree; `check()` says it in words. diagnostics_ : R-hat and ESS by summary.
     stopped_by_ : None if all draws were made, else "interrupt", "max_time" or "target_ess".
     interrupted_ : whether Ctrl-C or SIGTERM ended the sampling early; what was drawn until then is kept.
@@ -277,7 +278,9 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
 
         X holds the values behind the mask. If it was fitted with those cells missing, its rows are predicted by their
         own bits in up to 1000 draws; else as new rows. by="row" predicts the masked cells of a row together, by="cell"
-        each on its own.
+        each on its own. Rows that a variational fit has seen are predicted by their factors, exactly where few bits are
+        uncertain; there by="moment" (a Gaussian with the moments of the mixture), "jensen" (E[log p]) and "plugin"
+        (everything at its mean) give what papers may have reported instead.
         """
         check_is_fitted(self)
         X = self._validated(X, reset=False)

@@ -96,7 +96,7 @@ class Blockwise(Inference, Protocol):
     ) -> Any:
         """The state after a block of checked rows, which comes again if it has an index; `keep` its rows' factors."""
 
-    def sorted(self, state: Any) -> Any:
+    def in_order(self, state: Any) -> Any:
         """The state after a pass over all blocks, put in order."""
 
     def with_more(self, rng: Generator, state: Any, X: Array) -> Any:

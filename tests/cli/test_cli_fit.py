@@ -108,6 +108,23 @@ def test_every_option_of_the_model_arrives(thali, survey: Path) -> None:
     assert fitted.n_chains == 2
 
 
+def test_mean_field(thali, survey: Path) -> None:
+    done = thali("fit", survey, "--inference", "mean-field", "--seed", 1, "--holdout", 0.1, "--json")
+    assert "5 restarts of at most 1000 passes" in done.stderr
+    assert "log p(X) >=" in done.stderr
+    assert json.loads(done.stdout)["heldout"]["model"] is not None
+    fitted = library.load("survey.thali")
+    assert isinstance(fitted.inference, library.MeanField)
+    assert "MeanField(): as asked" in thali("inspect", "survey.thali").stdout
+    for options in (["--warmup", "5"], ["--target-ess", "50"]):
+        assert thali("fit", survey, "--inference", "mean-field", "--overwrite", *options).exit_code == 2
+
+
+def test_a_sampler_whatever_the_size(thali, survey: Path) -> None:
+    thali("fit", survey, *QUICK, "--inference", "sampler")
+    assert isinstance(library.load("survey.thali").inference, CollapsedGibbs)
+
+
 def test_defaults_in_the_help_are_those_of_the_library(thali) -> None:
     help_text = " ".join(thali("fit", "--help", env={"COLUMNS": "100"}).stdout.split())
     for words, value in (

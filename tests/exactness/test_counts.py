@@ -144,6 +144,7 @@ def test_start_gives_counts_a_feature():
     data = model.prepare(np.array([[3.0, 0.0], [0.0, 0.0], [1.0, 2.0]]))
     _, local = model.start(data, np.zeros((3, 0)))
     assert local.z.tolist() == [[1], [0], [1]]
+    assert model.start(model.prepare(np.zeros((2, 3))), np.zeros((2, 0)))[1].z.shape == (2, 0)
     codes = model.start_codes(make_generator(0), data, 2)
     assert codes.shape == (3, 2)
     assert (model.start(data, codes)[1].z.sum(axis=1) > 0).tolist() == [True, False, True]

@@ -227,6 +227,17 @@ class TestAnswers:
             states.append(state)
         assert states[0].bound == pytest.approx(states[1].bound, rel=1e-8)
 
+    def test_the_room_for_features_grows(self, rng):
+        X, features = some_data(rng, n_rows=120, n_dims=20, n_features=8)
+        prior = IBP(mass=0.1)
+        states, data = run(MeanField(start="empty"), X, prior)
+        room = [len(prior.expected_weights(state.weights)) for state in (states[0], states[-1])]
+        assert room[0] < 8 <= states[-1].n_features < room[1]
+        assert largest_fall(states) <= 1e-9
+        found = data.problem.model.observation.variational_codebook(states[-1].q)["features"]
+        both = np.corrcoef(np.vstack([features, found]))
+        assert (both[:8, 8:].max(axis=1) > 0.9).sum() >= 7
+
 
 class TestSettings:
     def test_truncation_limits_the_features(self):
@@ -304,4 +315,4 @@ class TestChoice:
 
 @pytest.mark.slow
 def test_scikit_learn_is_content():
-    check_estimator(LatentFeatures(inference=MeanField(n_restarts=1, max_iter=20), random_state=0))
+    check_estimator(LatentFeatures(inference=MeanField(n_restarts=1, max_iter=20), random_state=0), on_skip=None)

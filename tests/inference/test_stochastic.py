@@ -5,7 +5,18 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from thali import IBP, BetaBernoulli, BetaProcess, Gamma, InvalidParameterError, LinearGaussian, StochasticMeanField
+from thali import (
+    IBP,
+    ICA,
+    BetaBernoulli,
+    BetaProcess,
+    FactorAnalysis,
+    Gamma,
+    InvalidParameterError,
+    LinearGaussian,
+    PoissonGamma,
+    StochasticMeanField,
+)
 from thali.blocks import RowBlocks
 from thali.epochs import BlockRun
 from thali.inference import ascent, stochastic
@@ -135,7 +146,46 @@ class TestMemoised:
             for index in range(blocks.n_blocks):
                 state = inference.visit(state, blocks.block(index), index, n_all=N_ROWS, keep=not on_disk)
                 bounds.append(state.bound)
-            state = inference.sorted(state)
+            state = inference.in_order(state)
+            bounds.append(state.bound)
+        assert np.diff(bounds).min() >= -1e-9 * abs(bounds[-1])
+        assert bounds[-1] > bounds[0]
+
+    @pytest.mark.parametrize("mutant", [False, True])
+    def test_rows_that_begin_badly_do_not_lower_it(self, mutant, rng, monkeypatch):
+        """The old sums of a block stay if they are better; the mutant always takes the new ones."""
+        X = some_data(rng)
+        inference = quick(n_epochs=1, n_inner=1)
+        state = run_on(X, inference, on_disk=True).state
+        assert state.n_features == 3
+        monkeypatch.setattr(
+            stochastic,
+            "first_rows",
+            lambda problem, q, weights, k: tuple(
+                problem.model.observation.init_rows(part, rng.random((len(part), k))) for part in problem.parts
+            ),
+        )
+        bounds = [state.bound]
+        for index in [0, 1, 2, 3] * 5:
+            known = state._replace(bound=-np.inf) if mutant else state
+            state = inference.visit(known, X[16 * index : 16 * index + 16], index, n_all=N_ROWS)
+            bounds.append(state.bound)
+        falls = np.diff(bounds).min() < -1e-9 * abs(bounds[-1])
+        assert falls == mutant
+
+    @pytest.mark.parametrize("observation", [FactorAnalysis(), ICA(), PoissonGamma()], ids=lambda o: type(o).__name__)
+    def test_the_bound_never_falls_for_other_models(self, observation, rng):
+        """On disk, where rows begin anew."""
+        X = some_data(rng)
+        X = rng.poisson(np.abs(X)).astype(float) if isinstance(observation, PoissonGamma) else X
+        inference = quick(n_epochs=1)
+        run = BlockRun(rng, inference, Model(IBP(), observation.adapt(X)))
+        blocks = RowBlocks(X, 16)
+        blocks.on_disk = True
+        run.fit(blocks)
+        state, bounds = run.state, [run.state.bound]
+        for index in [0, 1, 2, 3] * 3:
+            state = inference.visit(state, blocks.block(index), index, n_all=N_ROWS)
             bounds.append(state.bound)
         assert np.diff(bounds).min() >= -1e-9 * abs(bounds[-1])
         assert bounds[-1] > bounds[0]
@@ -162,7 +212,7 @@ class TestMemoised:
             assert state.n_rows == n_rows
             assert state.statistics.gram[-1, -1] == n_rows
             assert not state.local
-        assert inference.sorted(state).statistics.gram[-1, -1] == 48
+        assert inference.in_order(state).statistics.gram[-1, -1] == 48
 
 
 class TestRowsBegin:

@@ -7,6 +7,7 @@ from scipy.special import expit, gammaln
 from scipy.stats import nbinom, poisson
 
 from thali import (
+    IBP,
     BetaBernoulli,
     Gamma,
     Gibbs,
@@ -15,6 +16,7 @@ from thali import (
     LatentFeatures,
     MeanField,
     PoissonGamma,
+    SliceSampler,
     datasets,
     load,
 )
@@ -230,3 +232,23 @@ def test_without_bits():
     assert model.sample(3).shape == (3, 60)
     with pytest.raises(InvalidParameterError, match="no bits to sample"):
         LatentFeatures(PoissonGamma(leak=1.0), inference=Gibbs(), random_state=0).fit(data.X)
+
+
+@pytest.mark.parametrize("inference", [Gibbs(n_warmup=3, n_draws=3), SliceSampler(n_warmup=3, n_draws=3)])
+@pytest.mark.parametrize(
+    "X", [np.zeros((4, 3)), np.full((3, 2), np.nan), np.array([[5.0]]), np.array([[1e6, 0.0, 3.0]])]
+)
+def test_odd_data_are_sampled(X, inference):
+    model = LatentFeatures(PoissonGamma(), IBP(), inference, n_chains=1, random_state=0).fit(X)
+    assert np.isfinite(model.score(X))
+
+
+@pytest.mark.parametrize("bits", ["soft", "hard"])
+@pytest.mark.parametrize(
+    "X", [np.zeros((4, 3)), np.array([[5.0]]), np.array([[1e6, 0.0, 3.0]]), sparse.csr_array((5, 4))]
+)
+def test_odd_data_are_fitted(X, bits):
+    inference = MeanField(n_restarts=1, max_iter=5, bits=bits)
+    model = LatentFeatures(PoissonGamma(), IBP(), inference, random_state=0).fit(X)
+    assert np.isfinite(model.score(X))
+    assert model.n_components_ <= X.shape[0]

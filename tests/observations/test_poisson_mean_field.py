@@ -379,6 +379,24 @@ def test_columns(name, rng):
     assert run.bound() >= before
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_a_feature_explained_is_handed_over(name, rng):
+    """Rows that lose a feature have another, with about the weight that is gone; the others stay as they are."""
+    run = Run(some_counts(rng, 12, 5), 3, FAMILIES[name], rng).settle(20)
+    before = RowFactors(*(field.copy() for field in run.local))
+    kept = run.model.keep_columns(run.local, np.array([2, 0]))
+    assert all(np.array_equal(mine, theirs) for mine, theirs in zip(before, run.local, strict=True))
+    lost = before.z_prob[:, 1] > 0.5
+    assert lost.any()
+    assert (kept.z_prob[lost] > 0.5).all()
+    assert np.array_equal(kept.w_shape[~lost], before.w_shape[~lost][:, [2, 0]])
+    weight = (before.z_prob * before.w_shape / before.w_on).sum(axis=1)
+    np.testing.assert_allclose((kept.w_shape / kept.w_on)[lost].sum(axis=1), weight[lost], rtol=0.3)
+    run.q, run.local, run.odds = run.model.keep_columns(run.q, np.array([2, 0])), kept, run.odds[:2]
+    run.rows(0)
+    assert np.isfinite(run.bound())
+
+
 def test_codes(rng):
     run = Run(some_counts(rng, 6, 5), 3, FAMILIES["joint"], rng).settle(5)
     draws = [run.model.draw_rows(rng, run.local) for _ in range(4000)]

@@ -37,7 +37,7 @@ EXCHANGEABLE = {
 
 def truncated(prior, n_features):
     """q of so many features, whatever the prior would choose."""
-    prior = prior._truncated() if isinstance(prior, IBP) else prior
+    prior = prior._truncated if isinstance(prior, IBP) else prior
     return (prior if isinstance(prior, BetaBernoulli) else prior.replace(truncation=n_features)).init_weights(N_ROWS)
 
 
@@ -93,7 +93,7 @@ class TestOrder:
 
 def log_evidence(prior, counts):
     """log p(Z, number of atoms) of the truncated model, for bits Z with these counts."""
-    prior = prior._truncated() if isinstance(prior, IBP) else prior
+    prior = prior._truncated if isinstance(prior, IBP) else prior
     if isinstance(prior, StickBreakingIBP):
         Z = np.arange(N_ROWS)[:, None] < counts
         return prior.replace(truncation=len(counts)).log_prob(Z.astype(np.uint8))

@@ -75,6 +75,26 @@ def begin(problem: Problem, weights: Any, codes: Array, *, learn: bool = True) -
     return refit(problem, local, q, weights, learn=learn)
 
 
+def strongest(problem: Problem, codes: Array, limit: int) -> Array:
+    """At most `limit` of these codes: those whose features explain most of the data."""
+    K = codes.shape[1]
+    if limit >= K:
+        return codes
+    observation = problem.model.observation
+    q = observation.init_features(problem.data, K, problem.family)
+    _, statistics = observation.update_rows(
+        problem.data, q, observation.init_rows(problem.data, codes), np.zeros(K), n_passes=0
+    )
+    q = observation.update_features(q, statistics, learn=False)
+    return codes[:, np.sort(np.argsort(-explained(problem, q, statistics), kind="stable")[:limit])]
+
+
+def explained(problem: Problem, q: Any, statistics: Any) -> Array:
+    """How much of the data each feature explains, about: expected rows that have it times its square."""
+    features = problem.model.observation.variational_codebook(q)["features"]
+    return statistics.counts * np.einsum("kd,kd->k", features, features)
+
+
 def refit(problem: Problem, local: tuple[Any, ...], q: Any, weights: Any, *, learn: bool = True) -> State:
     """The state with these rows: features and weights at their optimum, or near it."""
     local, statistics = local_step(problem, q, weights, local, n_passes=0)

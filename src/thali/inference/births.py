@@ -32,10 +32,13 @@ def row_birth(rng: np.random.Generator, problem: Problem, state: State) -> Array
     return _presence(problem, state, direction[None], np.zeros(1), float(np.mean(R * R)))
 
 
-def spectral_birth(rng: np.random.Generator, problem: Problem, state: State) -> Array | None:
+def spectral_birth(
+    rng: np.random.Generator, problem: Problem, state: State, n_cells: int = _CELLS, has_offset: bool | None = None
+) -> Array | None:
     """Presence (n_rows, n_new) of the independent binary sources of what is left."""
-    R = _left_over(rng, problem, state)
-    has_offset = problem.has_offset or rng.random() < 0.5  # what is left may have a mean of its own
+    R = _left_over(rng, problem, state, n_cells)
+    if has_offset is None:
+        has_offset = problem.has_offset or rng.random() < 0.5  # what is left may have a mean of its own
     Z = spectral_start(rng, R, has_offset=has_offset).astype(float)
     Z = Z[:, Z.any(axis=0) & ~Z.all(axis=0)]
     if not Z.shape[1]:
@@ -69,9 +72,9 @@ def direction_birth(rng: np.random.Generator, problem: Problem, state: State) ->
     return _codes(problem, state, direction[None] / np.linalg.norm(direction))
 
 
-def source_birth(rng: np.random.Generator, problem: Problem, state: State) -> Array | None:
+def source_birth(rng: np.random.Generator, problem: Problem, state: State, n_cells: int = _CELLS) -> Array | None:
     """Codes (n_rows, n_new) of the independent real sources of what is left."""
-    R = _left_over(rng, problem, state)
+    R = _left_over(rng, problem, state, n_cells)
     codes = source_start(rng, R)
     if not codes.shape[1]:
         return None
@@ -87,7 +90,7 @@ def _codes(problem: Problem, state: State, directions: Array) -> Array:
     return codes / np.sqrt(np.maximum(np.mean(codes * codes, axis=0), 1e-300))
 
 
-def _left_over(rng: np.random.Generator, problem: Problem, state: State) -> Array:
+def _left_over(rng: np.random.Generator, problem: Problem, state: State, n_cells: int = _CELLS) -> Array:
     """What the features leave of some rows."""
     left: list[Any] = []
     n_rows, wanted = 0, _FEWEST
@@ -95,6 +98,6 @@ def _left_over(rng: np.random.Generator, problem: Problem, state: State) -> Arra
         if n_rows < wanted:
             left.append(problem.model.observation.unexplained(problem.parts[i], state.q, state.local[i]))
             n_rows += len(left[-1])
-            wanted = int(np.clip(_CELLS // left[-1].shape[1], _FEWEST, _MOST))
+            wanted = int(np.clip(n_cells // left[-1].shape[1], _FEWEST, _MOST * n_cells // _CELLS))
     R = np.vstack(left)
     return R[np.sort(rng.permutation(len(R))[:wanted])]

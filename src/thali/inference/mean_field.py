@@ -21,7 +21,9 @@ from thali.inference.ascent import (
     n_weights,
     split_rows,
     stretched,
+    strongest,
 )
+from thali.inference.births import source_birth, spectral_birth
 from thali.inference.moves import can_move
 from thali.inference.starts import low_rank_completion, source_start, spectral_start
 from thali.inference.structure import Scope, enough_weights, improve, n_trials, sort_features
@@ -36,6 +38,7 @@ Generator = np.random.Generator
 
 STARTS = ("auto", "spectral", "random", "empty")
 
+_WHOLE, _LOOKED_AT = 10**6, 3 * 10**6  # cells: up to so many, sources are those of all rows; else of so many cells
 _COOLING = 30  # passes until the temperature is 1
 _STAGES, _STAGE_PASSES = 8, 3  # in which rows are introduced, and passes in each
 _SLOW = 3e-5  # of the bound: moves are tried after a pass that gains less, and again when all has settled
@@ -49,7 +52,7 @@ class MeanFieldData(NamedTuple):
 
     problem: Problem
     scope: Scope
-    matrix: Array | None  # complete, for starts; None where the model has no such form
+    matrix: Array | None  # complete, for starts; None if it would be large, or the model has no such form
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,13 +94,12 @@ class MeanField(Spec):
         n_features, can_grow, prior = self._room(model.prior, X.shape[0])
         model = Model(prior, model.observation)
         problem = split_rows(model, X, family, _STAGES if self.gradual else 1)
-        matrix = None
+        binary, matrix = can_move(model.observation), None
         if hasattr(model.observation, "as_matrix") and not hasattr(model.observation, "start_codes"):
-            matrix, has_offset = model.observation.as_matrix(model.observation.prepare(X))
+            few = X.shape[0] * X.shape[1] <= _WHOLE
+            matrix, has_offset = model.observation.as_matrix(model.observation.prepare(X if few else X[:1]))
+            matrix = None if not few else low_rank_completion(matrix) if binary else matrix
             problem = problem._replace(has_offset=has_offset)
-        binary = can_move(model.observation)
-        if matrix is not None and binary:
-            matrix = low_rank_completion(matrix)
         scope = Scope(n_features, can_grow, binary, n_trials(X.shape[0] * X.shape[1]))
         return MeanFieldData(problem, scope, matrix)
 
@@ -129,7 +131,7 @@ class MeanField(Spec):
         is_over = is_over or (lambda: False)
         kind = ("spectral", "empty", "random")[restart % 3] if self.start == "auto" else self.start
         problem, scope = data.problem, data.scope
-        codes = self._codes(rng, data, kind)[:, : scope.n_features]
+        codes = strongest(problem, self._codes(rng, data, kind), scope.n_features)
         weights = problem.model.prior.init_weights(problem.n_rows)
         weights = enough_weights(problem, weights, codes.shape[1], can_grow=scope.can_grow)
         state = begin(problem, weights, codes)
@@ -150,13 +152,25 @@ class MeanField(Spec):
             return observation.start_codes(rng, data.problem.data, n)
         if kind == "empty":
             return np.zeros((n_rows, 0))
-        if matrix is None or kind == "random":
+        if kind == "random":
             n = min(data.scope.n_features, self._n_random(rng, data))
             codes = 0.25 + 0.5 * rng.random((n_rows, n))
             return codes if data.scope.binary else codes * rng.choice([-1.0, 1.0], size=(n_rows, n))
+        if matrix is None:
+            return self._sampled_codes(rng, data)
         if not data.scope.binary:
             return source_start(rng, matrix)
         return spectral_start(rng, matrix, has_offset=data.problem.has_offset).astype(float)
+
+    def _sampled_codes(self, rng: Generator, data: MeanFieldData) -> Array:
+        """The sources of some of the rows, and where all rows lie along them."""
+        problem, nothing = data.problem, np.zeros((data.problem.n_rows, 0))
+        empty = begin(problem, problem.model.prior.init_weights(problem.n_rows), nothing)
+        if data.scope.binary:
+            found = spectral_birth(rng, problem, empty, _LOOKED_AT, problem.has_offset)
+        else:
+            found = source_birth(rng, problem, empty, _LOOKED_AT)
+        return nothing if found is None else found
 
     def _n_random(self, rng: Generator, data: MeanFieldData) -> int:
         """How many features a random start has: those that the prior expects to be enough."""

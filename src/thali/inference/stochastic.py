@@ -214,7 +214,7 @@ class StochasticMeanField(Spec):
         # eq: HBWP13.step
         return add(scale(state.statistics, (1 - rate) * n_rows / state.n_rows), scale(new, rate))
 
-    def sorted(self, state: BlockState) -> BlockState:
+    def in_order(self, state: BlockState) -> BlockState:
         """Sums added anew, which undoes rounding, and features in order of their counts if the bound rises by it."""
         statistics = combine(state.sums[i] for i in sorted(state.sums)) if state.sums else state.statistics
         problem = _all_rows(state.model, state.n_rows, self.family)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from thali.inference.ascent import Problem, State, arrange, ascend, global_step, n_weights, refit
+from thali.inference.ascent import Problem, State, arrange, ascend, explained, global_step, n_weights, refit
 from thali.inference.births import direction_birth, row_birth, source_birth, spectral_birth
 
 Array = np.ndarray
@@ -94,8 +94,7 @@ def settle(problem: Problem, trial: State, target: float) -> State | None:
 def prune(problem: Problem, state: State) -> State:
     """Without the features whose deletion raises the bound, rows as they are: from the least, one by one."""
     for _ in range(state.n_features):
-        features = problem.model.observation.variational_codebook(state.q)["features"]
-        size = state.statistics.counts * np.einsum("kd,kd->k", features, features)
+        size = explained(problem, state.q, state.statistics)
         for k in {int(np.argmin(size)), int(np.argmin(state.statistics.counts))}:
             smaller, enough = _without(problem, state, k), state.bound - _ROUNDING * abs(state.bound)
             if smaller.bound >= enough:  # its sums may still have the entropy of the bits that are gone
@@ -213,7 +212,8 @@ _complement = _recoded(lambda a, b: 1 - a)
 _BINARY = (
     _rebirth(row_birth, 0, 1), _rebirth(row_birth, 0, 1), _rebirth(spectral_birth, 0, ALL),
     _rebirth(spectral_birth, ALL, ALL), _rebirth(row_birth, 1, 1), _rebirth(row_birth, 2, 1),
-    _rebirth(spectral_birth, 1, 2), _rebirth(spectral_birth, 2, 2), _death, _merge, _xor, _xor, _or, _and_not, _complement, _constant,
+    _rebirth(spectral_birth, 1, 2), _rebirth(spectral_birth, 2, 2), _death, _merge, _xor, _xor, _or, _and_not,
+    _complement, _constant,
 )  # fmt: skip
 _WEIGHTED = (
     _rebirth(source_birth, 0, ALL), _rebirth(source_birth, ALL, ALL), _rebirth(direction_birth, 0, 1),

@@ -72,10 +72,11 @@ class PoissonGibbs:
         if self.leak == 1.0:
             raise InvalidParameterError("PoissonGamma(leak=1) has no bits to sample. Leave leak out, or use MeanField.")
         codes = np.abs(np.asarray(codes, dtype=float))
-        codes = codes if codes.shape[1] else np.zeros((len(data), 1))
         bare = (codes.sum(axis=1) == 0) & (np.diff(data.start) > 0)
-        usual = codes[codes > 0].mean() if codes.any() else 1.0
-        codes[bare, np.argmax((codes > 0).sum(axis=0))] = usual
+        if bare.any():
+            codes = codes if codes.shape[1] else np.zeros((len(data), 1))
+            usual = codes[codes > 0].mean() if codes.any() else 1.0
+            codes[bare, np.argmax((codes > 0).sum(axis=0))] = usual
         current = self
         if "weight_rate" in self.learned:
             w = codes[codes > 0]

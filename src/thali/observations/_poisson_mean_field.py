@@ -204,13 +204,29 @@ class PoissonMeanField:
     # ---- fewer and more features
 
     def keep_columns(self, part: Any, columns: Array) -> Any:
-        """Of statistics, the counts that a feature made go with it: sum them anew from the rows for the bound."""
+        """Of `local`, rows that lose a feature have all others on, which share its weight: bits are slow to go on.
+
+        Of statistics, the counts that a feature made go with it: sum them anew from the rows for the bound.
+        """
         if isinstance(part, RowFactors):
-            return RowFactors(*(np.ascontiguousarray(field[:, columns]) for field in part))
+            kept = RowFactors(*(np.ascontiguousarray(field[:, columns]) for field in part))
+            return self._handed_over(kept, part, np.delete(np.arange(part.z_prob.shape[1]), columns))
         names = (
             ("counts", "allocated", "exposure") if isinstance(part, CountSums) else ("a_shape", "a_rate", "log_mean")
         )
         return part._replace(**{name: getattr(part, name)[columns] for name in names})
+
+    def _handed_over(self, kept: RowFactors, whole: RowFactors, gone: Array) -> RowFactors:
+        rows = (whole.z_prob[:, gone] > 0.5).any(axis=1)
+        if not rows.any() or not kept.z_prob.shape[1]:
+            return kept
+        lost = (whole.z_prob * whole.w_shape / whole.w_on)[rows][:, gone].sum(axis=1, keepdims=True)
+        mine = np.where(kept.z_prob > 0.5, kept.w_shape / kept.w_on, 0.0)[rows]
+        w = mine + lost / kept.z_prob.shape[1]
+        shape = self.weight_shape + w
+        for field, values in zip(kept, (1 - _SURE, shape, shape / w, shape / w), strict=True):
+            field[rows] = values
+        return kept
 
     def add_column(self, local: RowFactors, codes: Array) -> RowFactors:
         """Where it is on, it has a weight like the others of its row, in proportion to its code."""
