@@ -257,6 +257,22 @@ class ConditionalRows(FeatureRows, Protocol):
 
 
 @runtime_checkable
+class OwnStart(FeatureRows, Protocol):
+    """A model of positive features that knows better than the directions of its data where to begin."""
+
+    def start_codes(self, rng: Generator, data: Any, n_features: int | None) -> Array:
+        """Codes (n_rows, n_features) to begin with, zero where a row lacks a feature; as many as it likes if None."""
+
+
+@runtime_checkable
+class AuxiliaryRows(FeatureRows, Protocol):
+    """Row variables that codes and data do not determine, such as which feature made which count."""
+
+    def simulate_local(self, rng: Generator, Z: Array, n_dims: int, missing: Array | None = None) -> tuple[Array, Any]:
+        """(X, local) from the model: an exact posterior draw given its own data, for tests."""
+
+
+@runtime_checkable
 class ImportanceRows(ConditionalRows, Protocol):
     """New features drawn with all others, not integrated out."""
 

@@ -24,12 +24,14 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("missing", [None, MISSING], ids=["complete", "missing cells"])
+FAST = [("infinite", MISSING, 1000), ("finite", None, 1000), ("slices", MISSING, 1000)]
+SLOW = [(case, missing, 60_000) for case in CASES for missing in (None, MISSING)]
+
+
 @pytest.mark.parametrize(
-    ("case", "n_replicates"),
-    [pytest.param(c, n, marks=pytest.mark.slow if n > 5000 else ()) for c in CASES for n in (1500, 60_000)],
+    ("case", "missing", "n_replicates"), [*FAST, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)]
 )
-def test_steps_keep_the_joint_distribution(case, n_replicates, missing, rng):
+def test_steps_keep_the_joint_distribution(case, missing, n_replicates, rng):
     prior, inference = CASES[case]
     model = Model(prior, PoissonGamma(**FIXED | {"weight_rate": Gamma(3.0, 4.0)}))
     result = geweke(model, inference, rng, n_replicates=n_replicates, missing=missing)

@@ -34,8 +34,8 @@ PRIORS = {
     "sticks": StickBreakingIBP(truncation=12),
     "rounds": BetaProcess(truncation=12),
 }
-CASES = [("IBP", "soft", "spectral"), ("IBP", "hard", "spectral"), ("finite", "soft", "empty")]
-SLOW = [(prior, bits, "spectral") for prior in PRIORS for bits in ("soft", "hard") if prior != "IBP"]
+CASES = [("IBP", "soft", "spectral"), ("finite", "hard", "spectral")]
+SLOW = [(prior, bits, "spectral") for prior in PRIORS for bits in ("soft", "hard")] + [("finite", "soft", "empty")]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from thali.inference.moves import can_move
 from thali.inference.starts import low_rank_completion, source_start, spectral_start
 from thali.inference.structure import Scope, enough_weights, improve, n_trials, sort_features
 from thali.model import Model
-from thali.protocols import VariationalWeights
+from thali.protocols import OwnStart, VariationalWeights
 from thali.spec import Domain, Spec, at_least, not_negative, one_of, setting
 from thali.variational_posterior import Factors, Variational
 from thali.variational_protocols import AdaptiveWeights, Family, MeanFieldRows, ScaledFeatures
@@ -95,7 +95,7 @@ class MeanField(Spec):
         model = Model(prior, model.observation)
         problem = split_rows(model, X, family, _STAGES if self.gradual else 1)
         binary, matrix = can_move(model.observation), None
-        if hasattr(model.observation, "as_matrix") and not hasattr(model.observation, "start_codes"):
+        if hasattr(model.observation, "as_matrix") and not isinstance(model.observation, OwnStart):
             few = X.shape[0] * X.shape[1] <= _WHOLE
             matrix, has_offset = model.observation.as_matrix(model.observation.prepare(X if few else X[:1]))
             matrix = None if not few else low_rank_completion(matrix) if binary else matrix
@@ -147,7 +147,7 @@ class MeanField(Spec):
     def _codes(self, rng: Generator, data: MeanFieldData, kind: str) -> Array:
         """Where a restart begins."""
         n_rows, matrix, observation = data.problem.n_rows, data.matrix, data.problem.model.observation
-        if hasattr(observation, "start_codes"):  # a model that knows better; its rows need a feature
+        if isinstance(observation, OwnStart):  # a model that knows better; its rows need a feature
             n = 1 if kind == "empty" else min(data.scope.n_features, self._n_random(rng, data))
             return observation.start_codes(rng, data.problem.data, n)
         if kind == "empty":

@@ -13,6 +13,7 @@ from thali.inference.moves import AND_NOT, COMPLEMENT, OR, XOR, Rebirth, can_mov
 from thali.inference.starts import fit_columns, low_rank_completion, source_start, spectral_start
 from thali.inference.walk import Walk
 from thali.model import Model
+from thali.protocols import OwnStart
 
 Array = np.ndarray
 State = tuple[Any, Any, Any]  # concrete prior, concrete observation, local
@@ -40,11 +41,11 @@ def find_start(
 ) -> State:
     """A state to begin with; the search ends after `budget` sweeps without progress. No budget, no search."""
     n_features = getattr(model.prior, "n_features", None)
-    if hasattr(model.observation, "start_codes"):
+    if isinstance(model.observation, OwnStart):
         codes = model.observation.start_codes(rng, data, n_features)
         codes = np.zeros_like(codes) if kind == "empty" else codes
         codes = codes[:, codes.any(axis=0)] if n_features is None else codes
-        observation, local = model.observation.start(data, codes, None)
+        observation, local = model.observation.start(data, codes, np.empty((0, 0)))  # by the codes alone
         return model.prior.resample(rng, model.prior.draw(rng), local.z), observation, local
     matrix, has_offset = model.observation.as_matrix(data)
     if not can_move(model.observation):

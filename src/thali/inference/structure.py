@@ -11,6 +11,7 @@ import numpy as np
 
 from thali.inference.ascent import Problem, State, arrange, ascend, explained, global_step, n_weights, refit
 from thali.inference.births import direction_birth, row_birth, source_birth, spectral_birth
+from thali.protocols import OwnStart
 
 Array = np.ndarray
 Generator = np.random.Generator
@@ -44,8 +45,8 @@ def n_trials(n_cells: int) -> int:
 def improve(rng: Generator, problem: Problem, state: State, scope: Scope, least: float) -> tuple[State, bool]:
     """(state, whether its bound is higher by at least `least`): after the first trial that succeeds, if any does."""
     state = prune(problem, state)
-    counts = hasattr(problem.model.observation, "start_codes")
-    moves = _BINARY if scope.binary else _POSITIVE if counts else _WEIGHTED
+    positive = isinstance(problem.model.observation, OwnStart)
+    moves = _BINARY if scope.binary else _POSITIVE if positive else _WEIGHTED
     for _ in range(scope.n_trials):
         change = moves[rng.integers(len(moves))](rng, problem, state)
         if change is None:

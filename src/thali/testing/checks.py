@@ -10,7 +10,16 @@ from scipy.special import pdtr
 
 from thali.binary import column_counts, history_counts
 from thali.model import Model, check_composition
-from thali.protocols import CollapsedRows, ConditionalRows, FeatureRows, Iterative, Observation, Predictive, Prior
+from thali.protocols import (
+    AuxiliaryRows,
+    CollapsedRows,
+    ConditionalRows,
+    FeatureRows,
+    Iterative,
+    Observation,
+    Predictive,
+    Prior,
+)
 from thali.testing.enumerate import all_classes, all_matrices, compare_with_exact
 from thali.testing.zscores import FALSE_ALARM, z_limit, z_scores
 
@@ -113,7 +122,7 @@ def check_observation(observation: Any, rng: np.random.Generator, *, n_dims: int
     if isinstance(observation, FeatureRows):
         codes = observation.draw_codes(rng, Z)
         _check_marginal(observation, X, codes, rng, n_draws)
-        if not hasattr(observation, "simulate_local"):  # else it keeps more than codes, and is not Gaussian
+        if not isinstance(observation, AuxiliaryRows):  # else it keeps more than codes, and is not Gaussian
             _check_evidence(observation, X, codes)
             _check_prediction(observation, X, codes, rng, n_draws)
         _check_purity(observation, X, codes, rng)

@@ -13,6 +13,7 @@ import numpy as np
 from thali.errors import InvalidParameterError
 from thali.kernels.replicates import sweep_replicates
 from thali.model import Model
+from thali.protocols import AuxiliaryRows
 from thali.testing.zscores import z_limit, z_scores
 
 Array = np.ndarray
@@ -204,7 +205,7 @@ def draw_joint(
     prior = model.prior.draw(rng)
     observation = model.observation.draw(rng, n_dims)
     Z = prior.simulate(rng, n_rows)
-    if hasattr(observation, "simulate_local"):  # it keeps more than its codes, which X and codes do not determine
+    if isinstance(observation, AuxiliaryRows):  # it keeps more than its codes, which X and codes do not determine
         X, local = observation.simulate_local(rng, Z, n_dims, missing)
         data = observation.prepare(X if missing is None else np.where(missing, np.nan, X))
         state = inference.at(prior, observation, data, observation.codes_of(local), X)
