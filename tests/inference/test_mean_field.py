@@ -253,6 +253,10 @@ class TestSettings:
             model = LatentFeatures(prior=prior, inference=MeanField(n_restarts=2), random_state=0).fit(X)
             assert model.posterior_.z_prob.shape[1] <= 5
 
+    def test_without_moves_no_restart_begins_with_nothing(self):
+        model = LatentFeatures(inference=MeanField(moves=False, n_restarts=3, max_iter=5), random_state=0).fit(BARS.X)
+        assert (model.history_["n_features"][:, 0] > 0).all()
+
     def test_settings_that_a_model_has_no_use_for_are_refused(self):
         with pytest.raises(
             InvalidParameterError, match="LinearGaussian has no weights of which bits could be independent"

@@ -129,7 +129,10 @@ class MeanField(Spec):
         is_over: Callable[[], bool] | None = None,
     ) -> State:
         is_over = is_over or (lambda: False)
-        kind = ("spectral", "empty", "random")[restart % 3] if self.start == "auto" else self.start
+        kinds = (
+            ("spectral", "empty", "random") if self.moves else ("spectral", "random")
+        )  # from nothing, births alone lead
+        kind = kinds[restart % len(kinds)] if self.start == "auto" else self.start
         problem, scope = data.problem, data.scope
         codes = strongest(problem, self._codes(rng, data, kind), scope.n_features)
         weights = problem.model.prior.init_weights(problem.n_rows)
