@@ -64,7 +64,7 @@ class MeanField(Spec):
     max_iter, tol: a restart ends after so many passes, or when neither a pass nor a move raises the bound by this share
     of it.
     n_restarts, start: the best of several. "auto": in turn from the leading independent sources of X ("spectral"), from
-    no features ("empty") and from random bits ("random"); or each of them from one of these.
+    no features ("empty", with moves) and from random bits ("random"); or each of them from one of these.
     moves: whether features are born, merged, recoded and deleted on the way, each time if the bound rises by it.
     annealing: the temperature of the evidence at which random starts begin, lowered to 1 in 30 passes; 1 for none.
     gradual: whether starts see an eighth of the rows first, then two, and so on.
