@@ -15,6 +15,7 @@ from thali.distributions import Gamma, LogNormal, NormalOffset, PerDim
 from thali.observations import _feature_factor, _mean_field, _mean_field_bits, _point_variances
 from thali.priors import _stick_weights
 from thali.priors._entropies import beta_entropy
+from thali.priors._stick_weights import multinomial_update
 from thali.priors.beta_bernoulli import BetaWeights
 from thali.priors.beta_process import BetaProcess
 from thali.spec import Spec
@@ -273,11 +274,18 @@ def in_turn(q, sums):
     return q
 
 
+class PublishedSticks(StickBreakingIBP):
+    """One update of the sticks at a time."""
+
+    def update_weights(self, q, counts, n_rows):
+        return q._replace(tau=multinomial_update(q.tau, q.mass.mean, counts, n_rows))
+
+
 @pytest.mark.parametrize("name", ["G18", "G19"])
 def test_golden_trajectories(name):
     """The paper's algorithm, with its features one after the other."""
     outputs = CASES[name]["outputs"]
-    prior = BetaBernoulli(mass=1.5, n_features=2) if name == "G18" else StickBreakingIBP(mass=1.5, truncation=2)
+    prior = BetaBernoulli(mass=1.5, n_features=2) if name == "G18" else PublishedSticks(mass=1.5, truncation=2)
     fit = Fit(FIXED, prior, X4, 2, PAPER, codes=nu0(4, 2))
     fit.update_weights()
     bounds = []
