@@ -77,10 +77,15 @@ def check_batch(X: Any, n_dims: int | None = None) -> Array:
     if X.ndim != 2 or not len(X) or X.shape[1] != (n_dims or X.shape[1]):
         wanted = "(n_rows, n_dims)" if n_dims is None else f"(n_rows, {n_dims}), as before,"
         raise InvalidDataError(f"A batch must have the shape {wanted} with at least one row. Got {X.shape}.")
-    largest = np.fmax.reduce(np.abs(X), axis=None, initial=0.0)
+    check_squares(X)
+    return X
+
+
+def check_squares(values: Array) -> None:
+    """An error if squares of the values overflow when they are summed; NaN is none."""
+    largest = np.fmax.reduce(np.abs(values), axis=None, initial=0.0)
     if largest > _LARGEST:
         raise InvalidDataError(f"X must hold numbers whose squares can be summed. Got {largest:.3g}.")
-    return X
 
 
 def _shape(X: Any) -> str:

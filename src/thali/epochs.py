@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -158,16 +159,15 @@ class _Watch:
     def __init__(self, max_time: float | None) -> None:
         self._deadline = float("inf") if max_time is None else time.monotonic() + max_time
         self._stop: list[str] = []
-        self._contexts = (on_stop_signal(lambda: self._stop.append("interrupt")), threadpool_limits(1, "blas"))
+        self._contexts = ExitStack()
 
     def __enter__(self) -> "_Watch":
-        for context in self._contexts:
-            context.__enter__()
+        self._contexts.enter_context(on_stop_signal(lambda: self._stop.append("interrupt")))
+        self._contexts.enter_context(threadpool_limits(1, "blas"))
         return self
 
     def __exit__(self, *error: Any) -> None:
-        for context in reversed(self._contexts):
-            context.__exit__(*error)
+        self._contexts.__exit__(*error)
 
     def is_over(self) -> bool:
         return bool(self._stop) or time.monotonic() > self._deadline

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from thali import prediction, saving
 from thali.auto import Choice, choose
+from thali.blocks import check_squares
 from thali.checkpoint import Checkpoint, remove
 from thali.errors import InvalidDataError, InvalidDataTypeError, InvalidFileError, InvalidParameterError
 from thali.files import blamed
@@ -203,9 +204,7 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         except (TypeError, ValueError, OverflowError) as error:  # scikit-learn's words, our class
             kind = InvalidDataTypeError if isinstance(error, TypeError) else InvalidDataError
             raise kind(f"X must be a matrix of real numbers, NaN where a cell is missing. Got: {error}") from error
-        largest = np.fmax.reduce(np.abs(X.data if issparse(X) else X), axis=None, initial=0.0)
-        if largest > 1e150:
-            raise InvalidDataError(f"X must hold numbers whose squares can be summed. Got {largest:.3g}.")
+        check_squares(X.data if issparse(X) else X)
         return X
 
     def _adopt(self, posterior: Draws, history: dict[str, Array], choice: Choice, data_fingerprint: str) -> None:

@@ -45,6 +45,8 @@ class PoissonGibbs:
     replace: Any
     updated: Any
     draw_features: Any
+    draw_codes: Any
+    check_data: Any
 
     def prepare(self, X: Any) -> CountData:
         return CountData.of(X)
@@ -100,7 +102,7 @@ class PoissonGibbs:
         self, rng: np.random.Generator, Z: Array, n_dims: int, missing: Array | None = None
     ) -> tuple[Array, CountRows]:
         """(X, local) from the model: parts of counts are Poisson, and X is their sum, zero at missing cells."""
-        V, A = self.draw_codes(rng, Z), self.draw_features(rng, Z.shape[1], n_dims)  # type: ignore[attr-defined]
+        V, A = self.draw_codes(rng, Z), self.draw_features(rng, Z.shape[1], n_dims)
         parts = rng.poisson(V[:, :, None] * A)
         if missing is not None:
             parts = parts * ~missing[:, None]
@@ -151,7 +153,7 @@ class PoissonGibbs:
 
     def log_marginal(self, X: Any, codes: Array) -> float:
         """log p(X | codes), features integrated out, by all ways to allocate the counts: for tiny data only."""
-        data = self.prepare(self.check_data(X))  # type: ignore[attr-defined]
+        data = self.prepare(self.check_data(X))
         X, V = data.dense(), np.asarray(codes, dtype=float)
         most = int(np.nansum(X, axis=0).max(initial=0.0))
         if (most + 1.0) ** V.shape[1] > _TERMS:
@@ -161,7 +163,7 @@ class PoissonGibbs:
         a, b = self.feature_shape, self.features_rate(data.n_dims)
         powers = np.indices((most + 1,) * V.shape[1]).reshape(V.shape[1], (most + 1) ** V.shape[1])
         total = -data.log_factorials
-        for _d, x in enumerate(X.T):
+        for x in X.T:
             seen = ~np.isnan(x)
             # eq: own.counts-marginal
             moments = gammaln(a + powers) - gammaln(a) - (a + powers) * np.log(b + V[seen].sum(axis=0))[:, None]

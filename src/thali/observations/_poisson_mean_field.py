@@ -68,6 +68,7 @@ class PoissonMeanField:
     learned: dict[str, Any]
     log_hyper: Any
     features_rate: Any
+    replace: Any
 
     def row_data(self, X: Any) -> CountData:
         return CountData.of(X)
@@ -93,7 +94,7 @@ class PoissonMeanField:
             return self
         size = data.counts.sum() / len(data) if len(data) else 1.0
         expected = self.feature_shape * data.n_dims / self.features_rate(data.n_dims) * min(n_features, 5)
-        return self.replace(weight_rate=float(self.weight_shape * expected / max(size, 1e-3)))  # type: ignore[attr-defined]
+        return self.replace(weight_rate=float(self.weight_shape * expected / max(size, 1e-3)))
 
     def init_rows(self, data: CountData, codes: Array) -> RowFactors:
         """Weights where codes are weights; where they are bits, such that the row's size is that of its counts."""

@@ -20,6 +20,7 @@ from thali.variational_protocols import Family
 
 _PASSES, _TOL = 200, 1e-4  # of mean field on new rows: until no presence and no weight moves by this share
 _DRAWS, _KEPT = 200, 32  # of the codes of a new row: its density is estimated from the first, the second are kept
+_IMPOSSIBLE = -1e6  # log density of counts in a row that has no feature, in place of -inf: scores stay numbers
 _RARE = 0.01  # least probability with which either value of a bit is drawn for that
 
 
@@ -35,6 +36,10 @@ class PoissonPrediction:
     reconstruct: Any
     check_data: Any
     replace: Any
+    expected_codes: Any
+    init_rows: Any
+    annealed: Any
+    update_rows: Any
 
     # ---- what is kept of features
 
@@ -103,18 +108,18 @@ class PoissonPrediction:
         data = CountData.of(self.check_data(X))
         local = self._fitted_rows(data, codebook, np.asarray(log_odds, dtype=float))
         log_density, draws = self._densities(data, local, codebook, np.asarray(log_odds, dtype=float), new_rate)
-        return Encoded(local.z_prob, self.expected_codes(local), log_density, draws)  # type: ignore[attr-defined]
+        return Encoded(local.z_prob, self.expected_codes(local), log_density, draws)
 
     def _fitted_rows(self, data: CountData, codebook: dict[str, Array], log_odds: Array) -> Any:
         """Mean field of the rows, to its end."""
         features = codebook["features"]
-        q = FeatureFactors(Family(), self, self.leak, features, np.ones((len(features), 1)), codebook["log_features"])  # type: ignore[attr-defined]
-        local = self.init_rows(data, np.ones((len(data), len(features))))  # type: ignore[attr-defined]
-        hot = self.annealed(q, 2.0)  # type: ignore[attr-defined]
-        local, _ = self.update_rows(data, hot, local, log_odds, 10)  # type: ignore[attr-defined]
+        q = FeatureFactors(Family(), self, self.leak, features, np.ones((len(features), 1)), codebook["log_features"])
+        local = self.init_rows(data, np.ones((len(data), len(features))))
+        hot = self.annealed(q, 2.0)
+        local, _ = self.update_rows(data, hot, local, log_odds, 10)
         for _ in range(_PASSES // 10):
             before = local
-            local, _ = self.update_rows(data, q, local, log_odds, 10)  # type: ignore[attr-defined]
+            local, _ = self.update_rows(data, q, local, log_odds, 10)
             moved = np.abs(local.z_prob - before.z_prob).max(initial=0.0)
             if max(moved, np.abs(local.w_shape / before.w_shape - 1).max(initial=0.0)) < _TOL:
                 break
@@ -160,7 +165,7 @@ class PoissonPrediction:
             log_weight = np.nan_to_num(log_weight, nan=-np.inf, neginf=-np.inf)
             top = log_weight.max()
             if not np.isfinite(top):  # no draw can have made the counts, which needs all bits to be off
-                log_density[n] = -1e6
+                log_density[n] = _IMPOSSIBLE
                 continue
             weight = np.exp(log_weight - top)
             log_density[n] = top + np.log(weight.mean())

@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy import sparse
-from scipy.special import gammaln, xlogy
+from scipy.special import xlogy
 
 from thali.binary import Array, check_binary
 from thali.distributions import Gamma
 from thali.errors import InvalidParameterError
-from thali.observations._counts import check_counts
+from thali.observations._counts import CountData, check_counts
 from thali.observations._poisson_gibbs import PoissonGibbs
 from thali.observations._poisson_mean_field import PoissonMeanField
 from thali.observations._poisson_prediction import PoissonPrediction
@@ -33,8 +32,8 @@ class PoissonGamma(PoissonMeanField, PoissonGibbs, PoissonPrediction, ScalarHype
     leak: mean field with soft bits takes z + (1 - z) leak in place of z. Hard bits, samplers and simulation have no
     leak. leak=1 is a model without bits: Bayesian non-negative matrix factorisation, by mean field only.
 
-    X is dense (NaN: missing) or scipy.sparse, which is never made dense. A row or a dim without counts is data like any
-    other; a row that is wholly missing keeps its prior.
+    X is dense (NaN: missing) or scipy.sparse, of which no dense copy of all rows is made. A row or a dim without counts
+    is data like any other; a row that is wholly missing keeps its prior.
     """
 
     weight_shape: float = setting(0.25, _shape)
@@ -90,8 +89,10 @@ class PoissonGamma(PoissonMeanField, PoissonGibbs, PoissonPrediction, ScalarHype
         return np.asarray(codes @ features)
 
     def log_prob(self, X: Any, local: Any, features: Array) -> float:
-        rate = self.reconstruct(local.v if hasattr(local, "v") else local, features)
-        X = X.toarray() if sparse.issparse(X) else np.asarray(X, dtype=float)
-        seen = ~np.isnan(X)
-        x = np.where(seen, X, 0.0)
-        return float(np.sum(np.where(seen, xlogy(x, rate) - rate - gammaln(x + 1.0), 0.0)))
+        codes = np.asarray(local.v if hasattr(local, "v") else local, dtype=float)
+        data = CountData.of(self.check_data(X))
+        row = np.repeat(np.arange(len(data)), np.diff(data.start))
+        rate = np.einsum("ik,ki->i", codes[row], features[:, data.dims])  # of the cells with counts
+        missing = np.einsum("kd,kd->", data.at_missing(codes), features)
+        expected = float(codes.sum(axis=0) @ features.sum(axis=1) - missing)
+        return float(np.sum(xlogy(data.counts, rate))) - expected - data.log_factorials
