@@ -1,6 +1,7 @@
 """Spans cover everything once and in order, on as many threads as allowed."""
 
 import threading
+import time
 
 import pytest
 
@@ -13,16 +14,36 @@ def test_spans_cover_the_range(length, n_threads):
     spans = in_spans(lambda span: span, length, 8, 8, n_threads)
     assert [i for span in spans for i in range(span.start, span.stop)] == list(range(length))
     assert all(span.start % 8 == 0 for span in spans)
-    assert len(spans) <= (n_cores() if n_threads is None else n_threads)
+    if n_threads == 1:
+        assert len(spans) == 1
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 5])
+def test_no_more_threads_than_allowed(n_threads):
+    working, most, lock = set(), [], threading.Lock()
+
+    def work(span):
+        with lock:
+            working.add(threading.get_ident())
+            most.append(len(working))
+        time.sleep(0.002)
+        with lock:
+            working.discard(threading.get_ident())
+
+    in_spans(work, 400, 8, 8, n_threads)
+    assert 1 <= max(most) <= min(n_threads, n_cores() + 1)
 
 
 def test_short_work_stays_in_this_thread():
     here = threading.get_ident()
     assert in_spans(lambda span: threading.get_ident(), 100, 8, 60, 4) == [here]
-    *others, last = in_spans(lambda span: threading.get_ident(), 100, 8, 50, 4)
-    assert others
-    assert here not in others
-    assert here == last
+
+
+@pytest.mark.skipif(n_cores() < 2, reason="needs a second core")
+def test_long_work_is_shared():
+    both = threading.Barrier(2, timeout=60)  # opens only if two threads are at work at once
+    first = iter(range(2))
+    in_spans(lambda span: both.wait() if next(first, 2) < 2 else None, 100, 8, 50, 2)
 
 
 def test_errors_arrive():
@@ -33,16 +54,30 @@ def test_errors_arrive():
         in_spans(fail, 100, 8, 8, 2)
 
 
+def test_nobody_works_on_after_an_error():
+    here, working = threading.get_ident(), []
+
+    def work(span):
+        if threading.get_ident() == here:
+            raise ValueError("no")
+        working.append(1)
+        time.sleep(0.02)
+        working.pop()
+
+    for _ in range(5):
+        with pytest.raises(ValueError, match="no"):
+            in_spans(work, 400, 8, 8, 2)
+        assert not working
+
+
 def test_work_that_splits_itself_further_comes_to_an_end():
     """As many threads as there are wait for parts of their own work."""
 
     def inner(span):
-        return [(span.start, span.stop)]
+        return range(span.start, span.stop)
 
     def outer(span):
-        return in_spans(inner, 8, 1, 1, 8)
+        return [i for part in in_spans(inner, 8, 1, 1, 8) for i in part]
 
     for _ in range(20):
-        parts = in_spans(outer, 16, 1, 1, 16)
-        assert len(parts) == 16
-        assert all(part[0][0] == (0, 1) or part[0][0] == (0, 8) for part in parts)
+        assert all(part == list(range(8)) for part in in_spans(outer, 16, 1, 1, 16))
