@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -206,6 +207,8 @@ def test_the_score_to_compare_with() -> None:
     from thali.cli.data import Data
 
     class Model:
+        posterior_ = SimpleNamespace(model=SimpleNamespace(observation=library.LinearGaussian()))
+
         def heldout_score(self, X, mask):
             return -1.0
 

@@ -29,6 +29,7 @@ _WORDS = {
     Observation.LINEAR_GAUSSIAN: "linear-Gaussian",
     Observation.FACTOR_ANALYSIS: "factor analysis",
     Observation.ICA: "independent components",
+    Observation.POISSON_GAMMA: "counts",
 }
 
 

@@ -153,7 +153,8 @@ def _show_fit(file: Path, fit: dict[str, Any]) -> None:
     line("convergence", fit["check"], "green" if fit["converged"] else "yellow")
     line("found", found(fit | {"hyperparameters": {}}), "bold")
     line("in use", "  ".join(f"{k}: {share:.3f}" for k, share in fit["k_posterior"].items()))
-    line("noise floor", f"{np.mean(fit['noise_floor']):g}")
+    if fit["noise_floor"] is not None:
+        line("noise floor", f"{np.mean(fit['noise_floor']):g}")
     for name, value in fit["hyperparameters"].items():
         line(name, plus_minus(**value))
     show("")

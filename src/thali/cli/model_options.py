@@ -11,6 +11,14 @@ class Observation(StrEnum):
     LINEAR_GAUSSIAN = "linear-gaussian"
     FACTOR_ANALYSIS = "factor-analysis"
     ICA = "ica"
+    POISSON_GAMMA = "poisson-gamma"
+
+    @property
+    def kind(self) -> Any:
+        """The class of this model."""
+        import thali
+
+        return getattr(thali, {"ica": "ICA"}.get(self, self.title().replace("-", "")))
 
 
 class Prior(StrEnum):
@@ -44,13 +52,8 @@ def make_prior(kind: Prior, max_features: int | None, mass: float | None) -> Any
 
 def make_observation(kind: Observation, noise: Noise | None, noise_floor: float | None, offset: Offset | None) -> Any:
     """What is None is left to the model."""
-    from thali import ICA, FactorAnalysis, LinearGaussian, NormalOffset, PerDim
+    from thali import InvalidParameterError, LinearGaussian, NormalOffset, PerDim
 
-    kinds = {
-        Observation.LINEAR_GAUSSIAN: LinearGaussian,
-        Observation.FACTOR_ANALYSIS: FactorAnalysis,
-        Observation.ICA: ICA,
-    }
     parts: dict[str, Any] = {}
     if noise_floor is not None:
         parts["noise_floor"] = noise_floor
@@ -58,7 +61,9 @@ def make_observation(kind: Observation, noise: Noise | None, noise_floor: float 
         parts["noise_var"] = PerDim() if noise is Noise.PER_DIM else LinearGaussian().noise_var
     if offset is not None:
         parts["offset"] = NormalOffset() if offset is Offset.LEARNED else None
-    return kinds[kind](**parts)
+    if parts and kind is Observation.POISSON_GAMMA:
+        raise InvalidParameterError("--noise, --noise-floor and --offset are not for counts; leave them out.")
+    return kind.kind(**parts)
 
 
 def make_estimator(

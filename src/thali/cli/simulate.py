@@ -138,11 +138,11 @@ def _numbers(spec: Any) -> dict[str, Any]:
 
 
 def _observation(kind: Observation, noise_var: float | None, feature_var: float | None) -> Any:
-    from thali import LinearGaussian
-
-    kinds = {Observation.LINEAR_GAUSSIAN: LinearGaussian}
-    given = {"noise_var": noise_var, "feature_var": feature_var}
-    return kinds[kind](**{name: value for name, value in given.items() if value is not None})
+    parts = {"noise_var": noise_var, "feature_var": feature_var}
+    given = {name: value for name, value in parts.items() if value is not None}
+    if given and kind is Observation.POISSON_GAMMA:
+        raise InvalidParameterError("--noise-var and --feature-var are not for counts; leave them out.")
+    return kind.kind(**given)
 
 
 def _check_size(n_rows: int, n_columns: float) -> None:

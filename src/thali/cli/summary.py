@@ -8,13 +8,13 @@ if TYPE_CHECKING:
     from thali.estimator import LatentFeatures
 
 _NOT_HYPERPARAMETERS = ("n_features", "n_on", "log_joint", "free_energy")
-_WORDS = {"noise_var": "noise var", "mass": "mass", "feature_var": "feature var"}
+_WORDS = {"noise_var": "noise var", "mass": "mass", "feature_var": "feature var", "weight_rate": "weight rate"}
 
 
 def summarise(model: "LatentFeatures") -> dict[str, Any]:
     """Numbers only, ready for JSON. A hyperparameter with a value per dim is averaged over the dims."""
     draws = model.posterior_.draws
-    floor = model.posterior_.model.observation.noise_floor
+    floor = getattr(model.posterior_.model.observation, "noise_floor", None)  # counts have none
     return {
         "k_posterior": {str(key): share for key, share in model.k_posterior_.items()},
         "n_features": model.n_components_,
@@ -38,7 +38,7 @@ def found(summary: dict[str, Any]) -> str:
     k = summary["n_features"]
     low, high = summary["n_features_interval_90"]
     floor = summary["noise_floor"]
-    at = f" at noise floor {floor:g}" if np.ndim(floor) == 0 and floor > 0 else ""
+    at = f" at noise floor {floor:g}" if floor is not None and np.ndim(floor) == 0 and floor > 0 else ""
     parts = [f"features: {k}{at}  (with those that come and go {low}-{high}, 90 %)"]
     parts += [
         f"{words} {plus_minus(**summary['hyperparameters'][name])}"

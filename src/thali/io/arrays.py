@@ -7,9 +7,11 @@ import numpy as np
 from thali.errors import InvalidDataError
 from thali.io.cells import Cells, no_numbers_error
 
+_MOST_CELLS = 2e8  # of a sparse matrix that is made dense: 1.6 GB
+
 
 def read_numpy(path: Path) -> Cells:
-    """Read a `.npy` matrix, or from an `.npz` the array named X or else the only matrix of numbers in it."""
+    """Read a `.npy` matrix, or from an `.npz` the array X, a sparse matrix, or else the only matrix of numbers."""
     try:
         with path.open("rb") as file:
             loaded = np.load(file, allow_pickle=False)
@@ -29,6 +31,8 @@ def _choose(path: Path, archive: np.lib.npyio.NpzFile) -> np.ndarray:
     names = archive.files
     if "X" in names:
         return archive["X"]
+    if {"format", "shape", "data"} <= set(names):  # as scipy.sparse.save_npz writes it
+        return _dense(path, archive)
     arrays: dict[str, np.ndarray | None] = {name: _load(archive, name) for name in names}
     matrices = [found for found in arrays.values() if found is not None and _is_matrix(found)]
     if len(matrices) == 1:
@@ -41,6 +45,18 @@ def _choose(path: Path, archive: np.lib.npyio.NpzFile) -> np.ndarray:
         f"{path}: expected an array named X or exactly one matrix of numbers, found {held or 'no arrays'}. "
         f"Save the data under the name X: numpy.savez(path, X=data)"
     )
+
+
+def _dense(path: Path, archive: np.lib.npyio.NpzFile) -> np.ndarray:
+    from scipy.sparse import load_npz
+
+    n_cells = float(np.prod(archive["shape"], dtype=float))
+    if n_cells > _MOST_CELLS:
+        raise InvalidDataError(
+            f"{path} is a sparse matrix of {n_cells:.3g} cells, too many for a table of them all; load it with "
+            f"scipy.sparse.load_npz in Python and give it to PoissonGamma, which keeps it sparse"
+        )
+    return load_npz(path).toarray()
 
 
 def _load(archive: np.lib.npyio.NpzFile, name: str) -> np.ndarray | None:

@@ -42,9 +42,10 @@ _READERS: dict[str, Callable[[Path], Cells]] = {
 def read_table(path: str | os.PathLike[str]) -> Table:
     """Read the data matrix in `path`, with NaN for missing cells.
 
-    Formats, by suffix: `.csv` (commas), `.tsv` and `.txt` (tabs), each also with `.gz`; `.npy`; `.npz` (the
-    array named X, or the only matrix of numbers in it); `.parquet`. In text files a first line with any cell
-    that is not a number is the header, and a first column of distinct texts holds the names of the rows.
+    Formats, by suffix: `.csv` (commas), `.tsv` and `.txt` (tabs), each also with `.gz`; `.npy`; `.npz` (the array
+    named X, a matrix of scipy.sparse.save_npz, or the only matrix of numbers in it); `.parquet`. In text files a
+    first line with any cell that is not a number is the header, and a first column of distinct texts holds the names
+    of the rows.
 
     Raises `InvalidDataError` whenever the file is not such a matrix, or is not there.
     """
