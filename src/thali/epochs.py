@@ -1,19 +1,16 @@
 """The loop of an inference by blocks of rows: passes over data that can be read again, or batches as they come."""
 
 import sys
-import time
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from thali.blocks import RowBlocks
 from thali.model import Model
 from thali.packing import pack, unpack
 from thali.rng import freeze, thaw
-from thali.stopping import on_stop_signal
+from thali.stopping import Watch
 
 Array = np.ndarray
 
@@ -34,7 +31,7 @@ class BlockRun:
         self, blocks: RowBlocks, *, max_time: float | None = None, verbose: bool = False
     ) -> tuple[bool, str | None]:
         """(whether every row was seen, why it ended early): pass after pass, at least one block of the first."""
-        with _Watch(max_time) as watch:
+        with Watch(max_time) as watch:
             inference, n_all = self.inference, blocks.n_rows
             X = blocks.some_rows(self.rng, inference.n_start)
             state = inference.begin(self.rng, self.model, X, n_all, watch.is_over)
@@ -98,7 +95,7 @@ class BlockRun:
         """Take in batches, each once; why it ended before the last one. The features begin with the first batch."""
         if not self.in_stream:  # what came before counts as one batch
             self.in_stream, self.trace = True, self.trace[-1:]
-        with _Watch(max_time) as watch:
+        with Watch(max_time) as watch:
             for X in batches:
                 if self.state is None:
                     inference, rows = self.inference, X
@@ -151,29 +148,3 @@ class BlockRun:
         run.trace = [(float(bound), int(k), int(n)) for bound, k, n in form["trace"]]
         run.in_stream = bool(form["in_stream"])
         return run
-
-
-class _Watch:
-    """Ctrl-C, SIGTERM and the clock; BLAS on one thread meanwhile, as blocks are spread over threads."""
-
-    def __init__(self, max_time: float | None) -> None:
-        self._deadline = float("inf") if max_time is None else time.monotonic() + max_time
-        self._stop: list[str] = []
-        self._contexts = ExitStack()
-
-    def __enter__(self) -> "_Watch":
-        self._contexts.enter_context(on_stop_signal(lambda: self._stop.append("interrupt")))
-        self._contexts.enter_context(threadpool_limits(1, "blas"))
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._contexts.__exit__(*error)
-
-    def is_over(self) -> bool:
-        return bool(self._stop) or time.monotonic() > self._deadline
-
-    @property
-    def reason(self) -> str | None:
-        if self._stop:
-            return "interrupt"
-        return "max_time" if self.is_over() else None

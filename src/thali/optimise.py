@@ -3,31 +3,20 @@
 Each restart has its own stream, so its bits do not depend on how many threads there are.
 """
 
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from thali.errors import InvalidParameterError
+from thali.inference.climb import Restart, climb
 from thali.model import Model
 from thali.progress import RestartProgress
 from thali.run import Result, resolve_n_jobs
-from thali.stopping import on_stop_signal
+from thali.stopping import Watch
 
 _LOOK = 0.2  # seconds between two looks of the main thread: a signal is heard then
-
-
-class Restart(NamedTuple):
-    """How one restart went: its last state, the objective and the number of features after its start and each pass."""
-
-    number: int
-    state: Any
-    objective: list[float]
-    n_features: list[int]
-    settled: bool  # rather than out of passes or time
 
 
 def optimise(
@@ -46,31 +35,15 @@ def optimise(
     for the first. The history has the objective and the number of features by (restart,
     pass), the last value repeated, and whether each restart settled.
     """
-    deadline = float("inf") if max_time is None else time.monotonic() + max_time
-    stop: list[str] = []
-
-    def is_over() -> bool:
-        return bool(stop) or time.monotonic() > deadline
 
     def run(number: int) -> Restart | None:
-        if number > 0 and is_over():
-            return None
-        rng = streams[number]
-        state = inference.init(rng, model, data, number, is_over)
-        objective, n_features = [state.objective], [state.n_features]
-        changed = True
-        while changed and len(objective) <= inference.max_iter and not is_over():
-            state, changed = inference.step(rng, state, model, data)
-            drop = objective[-1] - state.objective
-            objective.append(state.objective)
-            n_features.append(state.n_features)
-            progress.passed(number, state)
-            changed = changed and drop > inference.tol * abs(objective[-2])
-        progress.ended(number, state, settled=not changed)
-        return Restart(number, state, objective, n_features, not changed)
+        found = climb(streams[number], inference, model, data, number, watch.is_over, progress.passed)
+        if found is not None:
+            progress.ended(number, found.state, settled=found.settled)
+        return found
 
     progress = RestartProgress(len(streams), verbose)
-    with on_stop_signal(lambda: stop.append("interrupt")), threadpool_limits(1, "blas"):
+    with Watch(max_time) as watch:
         data = inference.prepare(model, X)
         with ThreadPoolExecutor(resolve_n_jobs(n_jobs, len(streams))) as pool:
             futures = [pool.submit(run, number) for number in range(len(streams))]
@@ -80,9 +53,8 @@ def optimise(
         restarts = [found for future in futures if (found := future.result()) is not None]
         best = min(restarts, key=lambda restart: restart.state.objective)
         posterior = inference.posterior(streams[best.number], best.state, model, data)
-    cut_short = is_over() and (len(restarts) < len(streams) or not all(restart.settled for restart in restarts))
-    reason = ("interrupt" if stop else "max_time") if cut_short else None
-    return Result(posterior, _history(restarts, inference.remarks(data)), reason)
+    cut_short = len(restarts) < len(streams) or not all(restart.settled for restart in restarts)
+    return Result(posterior, _history(restarts, inference.remarks(data)), watch.reason if cut_short else None)
 
 
 def refuse_for_samplers(inference: Any, **settings: Any) -> None:

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from thali.errors import InvalidParameterError
 from thali.model import Model
 from thali.posterior import Draw, Draws
-from thali.stopping import Target, on_stop_signal
+from thali.stopping import Target, Watch, on_stop_signal
 from thali.threads import n_cores
 
 _TURN = 1.0  # seconds for which a chain keeps its thread while others wait
@@ -200,8 +200,6 @@ def run_stream(
     Chains go in step, a block of rows at a time, so that they have seen the same rows when Ctrl-C, SIGTERM or
     `max_time` end it. How rows are blocked depends on the clock, and the result does not depend on it.
     """
-    deadline = float("inf") if max_time is None else time.monotonic() + max_time
-    stop: list[str] = []
     row, size = 0, 4
 
     def absorb(chain: Chain, rows: np.ndarray) -> None:
@@ -211,12 +209,8 @@ def run_stream(
         chain.infos += infos
 
     n_jobs = resolve_n_jobs(n_jobs, len(chains))
-    with (
-        on_stop_signal(lambda: stop.append("interrupt")),
-        threadpool_limits(1, "blas"),
-        ThreadPoolExecutor(n_jobs) as pool,
-    ):
-        while row < len(X) and not stop:
+    with Watch(max_time) as clock, ThreadPoolExecutor(n_jobs) as pool:
+        while row < len(X) and not (row and clock.is_over()):
             begin = time.monotonic()
             futures = [pool.submit(absorb, chain, X[row : row + size]) for chain in chains]
             while wait(futures, _LOOK).not_done:
@@ -224,8 +218,5 @@ def run_stream(
             for future in futures:
                 future.result()
             row = min(row + size, len(X))
-            now = time.monotonic()
-            size = int(np.clip(size * _LOOK / max(now - begin, 1e-6), 1, 4 * size))
-            if now > deadline and row < len(X):
-                stop.append("max_time")
-    return row, stop[0] if stop and row < len(X) else None
+            size = int(np.clip(size * _LOOK / max(time.monotonic() - begin, 1e-6), 1, 4 * size))
+        return row, clock.reason if row < len(X) else None

@@ -1,12 +1,14 @@
-"""When a run ends before its last draw: by a signal, or because its draws suffice."""
+"""When a run ends before its last draw: by a signal, by the clock, or because its draws suffice."""
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from thali.diagnostics import R_HAT_LIMIT, diagnose
 from thali.model import Model
@@ -26,6 +28,39 @@ def on_stop_signal(action: Callable[[], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class Watch:
+    """Ctrl-C, SIGTERM and the clock, for a run of at most `max_time` seconds; meanwhile BLAS has one thread.
+
+    The products inside a step are small and are spread over threads already.
+    """
+
+    def __init__(self, max_time: float | None) -> None:
+        self._deadline = float("inf") if max_time is None else time.monotonic() + max_time
+        self.interrupted = False
+        self._contexts = ExitStack()
+
+    def __enter__(self) -> "Watch":
+        self._contexts.enter_context(on_stop_signal(self._interrupt))
+        self._contexts.enter_context(threadpool_limits(1, "blas"))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._contexts.__exit__(*error)
+
+    def _interrupt(self) -> None:
+        self.interrupted = True
+
+    def is_over(self) -> bool:
+        return self.interrupted or time.monotonic() > self._deadline
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is over, if it is."""
+        if self.interrupted:
+            return "interrupt"
+        return "max_time" if self.is_over() else None
 
 
 class Target:

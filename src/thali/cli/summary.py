@@ -14,7 +14,7 @@ _WORDS = {"noise_var": "noise var", "mass": "mass", "feature_var": "feature var"
 def summarise(model: "LatentFeatures") -> dict[str, Any]:
     """Numbers only, ready for JSON. A hyperparameter with a value per dim is averaged over the dims."""
     draws = model.posterior_.draws
-    floor = getattr(model.posterior_.model.observation, "noise_floor", None)  # counts have none
+    floor: Any = getattr(model.posterior_.model.observation, "noise_floor", None)  # counts have none
     return {
         "k_posterior": {str(key): share for key, share in model.k_posterior_.items()},
         "n_features": model.n_components_,

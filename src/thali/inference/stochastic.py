@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from thali.inference.ascent import Problem, State, ascend, global_step, local_step, n_weights, split_rows
-from thali.inference.mean_field import STARTS, MeanField, MeanFieldData
+from thali.inference.climb import climb
+from thali.inference.mean_field import STARTS, MeanField
 from thali.inference.row_starts import first_rows
 from thali.inference.structure import improve, sort_features
 from thali.model import Model
@@ -115,8 +116,8 @@ class StochasticMeanField(Spec):
         """Before the first block: features as in a fit of the rows X, which are some of n_rows (None: not known)."""
         first = self.first
         data = first.prepare(model, X)
-        restarts = [self._restart(rng, model, data, number, is_over) for number in range(self.n_restarts)]
-        best = max((state for state in restarts if state is not None), key=lambda state: state.bound)
+        restarts = [climb(rng, first, model, data, number, is_over) for number in range(self.n_restarts)]
+        best = max((restart.state for restart in restarts if restart is not None), key=lambda state: state.bound)
         problem = data.problem
         weights = best.weights
         if n_rows is not None and data.scope.can_grow:  # what that many rows may need
@@ -124,18 +125,6 @@ class StochasticMeanField(Spec):
             enough = n_weights(prior, prior.init_weights(n_rows))
             weights = prior.grow_weights(weights, max(enough, n_weights(prior, weights)))
         return self._without_blocks(problem, best._replace(weights=weights))
-
-    def _restart(
-        self, rng: Generator, model: Model, data: MeanFieldData, number: int, is_over: Callable[[], bool]
-    ) -> State | None:
-        if number > 0 and is_over():
-            return None
-        state = self.first.init(rng, model, data, number, is_over)
-        changed, n_passes = True, 0
-        while changed and n_passes < self.first.max_iter and not is_over():
-            state, changed = self.first.step(rng, state, model, data)
-            n_passes += 1
-        return state
 
     def with_more(self, rng: Generator, state: BlockState, X: Array) -> BlockState | None:
         """Other features, and perhaps more of them, if the rows X alone are better explained by those: to be tried."""
