@@ -129,9 +129,7 @@ class MeanField(Spec):
         is_over: Callable[[], bool] | None = None,
     ) -> State:
         is_over = is_over or (lambda: False)
-        kinds = (
-            ("spectral", "empty", "random") if self.moves else ("spectral", "random")
-        )  # from nothing, births alone lead
+        kinds = ("spectral", "empty", "random") if self.moves else ("spectral", "random")  # births lead from nothing
         kind = kinds[restart % len(kinds)] if self.start == "auto" else self.start
         problem, scope = data.problem, data.scope
         codes = strongest(problem, self._codes(rng, data, kind), scope.n_features)
