@@ -141,11 +141,11 @@ def demo(*extra: str) -> int:
 
 
 def test(*extra: str) -> int:
-    return run(PYTHON, "-m", "pytest", "-m", "not slow", "-n", "2", *extra)
+    return run(PYTHON, "-m", "pytest", "-m", "not slow", "-n", "2", "--dist", "worksteal", *extra)
 
 
 def test_all(*extra: str) -> int:
-    return run(PYTHON, "-m", "pytest", "-n", "2", *extra)
+    return run(PYTHON, "-m", "pytest", "-n", "2", "--dist", "worksteal", *extra)
 
 
 def bench(*extra: str) -> int:
