@@ -29,6 +29,7 @@ PRIORS = {
 }
 OBSERVATION = LinearGaussian(noise_var=0.25, feature_var=1.0)
 N_K = 7  # numbers of features that are compared
+MOST = 8  # features that are enumerated
 
 
 class Singly(ParticleFilter):
@@ -69,7 +70,7 @@ def unbiased(states, log_evidence):
 
 @functools.cache
 def enumerated(prior, missing):
-    return enumerate_posterior(Model(PRIORS[prior], OBSERVATION), data(missing=missing), max_features=8)
+    return enumerate_posterior(Model(PRIORS[prior], OBSERVATION), data(missing=missing), max_features=MOST)
 
 
 def worst(prior, missing, inference, rng, n_filters=250):
@@ -168,9 +169,9 @@ def test_births_of_another_row_fail(monkeypatch, rng):
 
 
 def exact_with_learned_mass(shape, rate):
-    """(log evidence, P(K), E[mass]) with mass ~ Gamma(shape, rate): p(Z | mass) = mass^K exp(-mass H) c(Z)."""
+    """(log evidence, P(K), E[mass]) of at most MOST features, mass ~ Gamma: p(Z | mass) = mass^K exp(-mass H) c(Z)."""
     one, mass, H = enumerated("one parameter", False), PRIORS["one parameter"].mass, 1 + 1 / 2 + 1 / 3
-    K = np.arange(9)
+    K = np.arange(MOST + 1)
     with np.errstate(divide="ignore"):
         log_c = np.log(one.p_k(len(K))) + one.log_evidence + mass * H - K * math.log(mass)
 
@@ -190,9 +191,9 @@ def learned_mass(rng, n_filters=40, n_particles=50):
     inference = ParticleFilter(n_particles=n_particles, resample_below=1.0, n_sweeps=0)
     found = []
     for state in run(inference, model, X, rng, n_filters):
-        weight = np.exp(state.particles.log_weight)
+        weight = np.exp(state.particles.log_weight) * (state.particles.n_columns <= MOST)
         shares = np.bincount(state.particles.n_columns, weight, minlength=N_K)[:N_K]
-        values = np.concatenate([[1.0], shares, [weight @ state.hyper["prior.mass"]]])
+        values = np.concatenate([[weight.sum()], shares, [weight @ state.hyper["prior.mass"]]])
         found.append(math.exp(state.log_evidence - log_evidence) * values)
     expected = np.concatenate([[1.0], p_k[:N_K], [mean]])
     return z_scores(np.array(found), expected)[expected > 0.02]
