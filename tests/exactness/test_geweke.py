@@ -79,7 +79,13 @@ def test_sweep_million(prior, missing, rng):
 
 
 @pytest.mark.parametrize(
-    "name", ["drop singletons first", "append-order scan", "missing D/2", "no factorial in new columns"]
+    "name",
+    [
+        "drop singletons first",  # those that are compiled for the enumeration, too
+        pytest.param("append-order scan", marks=pytest.mark.slow),
+        pytest.param("missing D/2", marks=pytest.mark.slow),
+        pytest.param("no factorial in new columns", marks=pytest.mark.slow),
+    ],
 )
 def test_wrong_sweeps_fail(name, rng):
     sweep = mutant(name)["replicates"].sweep_replicates
@@ -87,7 +93,10 @@ def test_wrong_sweeps_fail(name, rng):
     assert not result.passed, result.worst
 
 
-@pytest.mark.parametrize("name", ["imputation without feature variance", "missing cells used as data"])
+@pytest.mark.parametrize(
+    "name",
+    ["imputation without feature variance", pytest.param("missing cells used as data", marks=pytest.mark.slow)],
+)
 def test_wrong_imputations_fail(name, rng):
     sweep = mutant(name)["replicates"].sweep_replicates
     result = geweke_sweeps(PRIORS["one parameter"], FIXED, rng, n_replicates=100_000, missing=MISSING, sweep=sweep)
@@ -96,7 +105,7 @@ def test_wrong_imputations_fail(name, rng):
 
 @pytest.mark.parametrize("name", LEARNED)
 def test_whole_step(name, rng):
-    result = geweke(LEARNED[name], CollapsedGibbs(moves=1.0), rng, n_replicates=4_000)
+    result = geweke(LEARNED[name], CollapsedGibbs(moves=1.0), rng, n_replicates=2_500)
     assert result.passed, result.worst
 
 
