@@ -54,7 +54,7 @@ def _spans(length: int, block: int, least: int, n_threads: int) -> list[slice]:
     """Long spans first, short ones last, so that threads which began at different times end together."""
     spans, start = [], 0
     while start < length:
-        size = max(5 * (length - start) // (6 * n_threads), least // 2, 1)
+        size = max(9 * (length - start) // (10 * n_threads), least // 8, 1)
         stop = min(start + block * -(-size // block), length)
         spans.append(slice(start, stop))
         start = stop
