@@ -49,13 +49,8 @@ def test_wrong_sweeps_do_not(name, rng):
     assert worst(scores) > z_limit(len(scores)), scores
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "imputation without feature variance",
-        pytest.param("missing cells used as data", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["imputation without feature variance", "missing cells used as data"])
 def test_wrong_imputations_do_not(name, rng):
     """One more sweep shows a wrong imputation through the bits that it leads to, so two sweeps are made."""
     model = Model(PRIORS["one parameter"], LinearGaussian(noise_var=0.25, feature_var=1.0))

@@ -93,10 +93,8 @@ def test_wrong_sweeps_fail(name, rng):
     assert not result.passed, result.worst
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["imputation without feature variance", pytest.param("missing cells used as data", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["imputation without feature variance", "missing cells used as data"])
 def test_wrong_imputations_fail(name, rng):
     sweep = mutant(name)["replicates"].sweep_replicates
     result = geweke_sweeps(PRIORS["one parameter"], FIXED, rng, n_replicates=100_000, missing=MISSING, sweep=sweep)

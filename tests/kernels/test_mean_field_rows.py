@@ -67,6 +67,14 @@ def test_update_equals_its_twin(seed, n_rows, K, n_dims, missing, offset, n_pass
     assert same(problem.run(kernel.update_bits, n_passes, hard), problem.run(twin.update_bits, n_passes, hard))
 
 
+@pytest.mark.parametrize("missing", [0.0, 0.01])
+@pytest.mark.parametrize("n_rows", [5, kernel.BLOCK + 3])
+def test_many_dims(n_rows, missing):
+    """Products with the features have another form there."""
+    problem = Problem(3, n_rows, 4, kernel.WIDE, missing, scale=0.02)
+    assert same(problem.run(kernel.update_bits), problem.run(twin.update_bits))
+
+
 @pytest.mark.parametrize("missing", [0.0, 0.1])
 def test_single_precision_is_close(missing):
     arguments = (7, 300, 70, 5, missing, True)

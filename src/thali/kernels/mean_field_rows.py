@@ -15,6 +15,7 @@ import numpy as np
 from thali.kernels._jit import inlined, jit
 
 BLOCK = 128  # rows at a time
+WIDE = 768  # dims
 GROUP = 16  # rows at a time among those that lack cells
 TOGETHER = 4  # features whose forms with the others are one product
 FARTHEST = 45.0  # log-odds; beyond it a probability is 0 or 1 to all digits
@@ -185,6 +186,7 @@ def _update_bits(
                 within[k, j % TOGETHER] = forms[k, j]
     gram = np.zeros((K, K), X.dtype)
     cross = np.zeros((K, n_dims), X.dtype)
+    transposed = np.ascontiguousarray(features.T) if n_dims >= WIDE else np.zeros((1, 1), X.dtype)
     probs = np.zeros((room, BLOCK), X.dtype)
     b = np.zeros((K, BLOCK), X.dtype)
     t, product, linear = np.zeros((TOGETHER, BLOCK), X.dtype), np.ones(BLOCK, X.dtype), np.zeros(BLOCK, X.dtype)
@@ -222,7 +224,13 @@ def _update_bits(
                         if 0.0 < p < 1.0:
                             entropies[i] -= p * math.log(p) + (1.0 - p) * math.log(1.0 - p)
             else:
-                np.dot(features, x.T, b)
+                if n_dims < WIDE:
+                    np.dot(features, x.T, b)
+                else:  # the faster of the two forms, and worth a copy
+                    products = np.dot(x, transposed)
+                    for r in range(n_rows):
+                        for k in range(K):
+                            b[k, r] = products[r, k]
                 if missing_start[stop] == missing_start[start]:
                     for _ in range(n_passes):
                         entropy = side_by_side(b, probs, outside, within, base, hard, c, t, product, linear)
