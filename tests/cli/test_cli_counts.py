@@ -2,15 +2,12 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy import sparse
-from scipy.stats import poisson
 
 import thali as library
-from thali.cli.data import Data
 from thali.io import read_table
 
 COUNTS = ("--observation", "poisson-gamma")
@@ -56,19 +53,6 @@ def test_real_numbers_and_settings_of_noise_are_refused(thali, words: Path) -> N
     result = thali("fit", "real.npy", *COUNTS)
     assert result.exit_code == 1
     assert "must hold counts" in result.stderr
-
-
-def test_the_score_to_beat_is_that_of_the_mean() -> None:
-    class Model:
-        posterior_ = SimpleNamespace(model=SimpleNamespace(observation=library.PoissonGamma()))
-
-        def heldout_score(self, X, mask):
-            return -1.0
-
-    hidden = np.array([[False], [False], [False], [True]])
-    data = Data(Path("x.csv"), np.array([[0.0], [1.0], [2.0], [4.0]]), hidden, None)
-    expected = poisson.logpmf(4, 3.5 / 3.5)
-    assert data.heldout(Model()) == {"n_cells": 1, "model": -1.0, "mean": pytest.approx(expected)}
 
 
 def test_sparse_files_are_read(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

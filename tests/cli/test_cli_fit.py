@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.stats import norm, poisson
 
 import thali as library
 from thali import CollapsedGibbs, files
@@ -203,20 +204,25 @@ def test_cells_that_are_held_out() -> None:
         assert not np.isnan(visible).all(axis=1).any()
 
 
-def test_the_score_to_compare_with() -> None:
+@pytest.mark.parametrize(
+    ("observation", "rival", "expected"),
+    [
+        (library.LinearGaussian(), "mean_and_variance", norm.logpdf(4, 1, (2 / 3) ** 0.5)),
+        (library.PoissonGamma(), "mean", poisson.logpmf(4, 3.5 / 3.5)),
+    ],
+)
+def test_the_score_to_compare_with(observation, rival: str, expected: float) -> None:
     from thali.cli.data import Data
 
     class Model:
-        posterior_ = SimpleNamespace(model=SimpleNamespace(observation=library.LinearGaussian()))
+        posterior_ = SimpleNamespace(model=SimpleNamespace(observation=observation))
 
         def heldout_score(self, X, mask):
             return -1.0
 
     hidden = np.array([[False], [False], [False], [True]])
     data = Data(Path("x.csv"), np.array([[0.0], [1.0], [2.0], [4.0]]), hidden, None)
-    var = 2 / 3
-    expected = -0.5 * (np.log(2 * np.pi * var) + (4 - 1) ** 2 / var)
-    assert data.heldout(Model()) == {"n_cells": 1, "model": -1.0, "mean_and_variance": pytest.approx(expected)}
+    assert data.heldout(Model()) == {"n_cells": 1, "model": -1.0, rival: pytest.approx(expected)}
 
 
 # --- the run --------------------------------------------------------------------------------------

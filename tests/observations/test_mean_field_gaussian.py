@@ -6,107 +6,27 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gaussian_fits import FIXED, MODELS, PAIRS, PAPER, PRIORS, X4, Fit, nu0, rises, settled, wave, with_holes
 from scipy.optimize import minimize_scalar
 from scipy.special import digamma, expit, logit, logsumexp
 from scipy.stats import multivariate_normal
 
 from thali import BetaBernoulli, InverseGamma, LinearGaussian, StickBreakingIBP
-from thali.distributions import Gamma, LogNormal, NormalOffset, PerDim
+from thali.distributions import NormalOffset, PerDim
 from thali.observations import _feature_factor, _mean_field, _mean_field_bits, _point_variances
 from thali.priors import _stick_weights
 from thali.priors._entropies import beta_entropy
 from thali.priors._stick_weights import multinomial_update
 from thali.priors.beta_bernoulli import BetaWeights
-from thali.priors.beta_process import BetaProcess
 from thali.spec import Spec
-from thali.stats import add
 from thali.testing import z_limit
 from thali.testing.enumerate import all_matrices
 from thali.testing.zscores import z_scores
-from thali.variational_protocols import Family, MeanFieldRows
+from thali.variational_protocols import Family
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden/ibp-gibbs-variational.json").read_text())
 CASES = {case["id"]: case for case in GOLDEN}
 INPUTS = CASES["G11"]["inputs"]
-PAPER = Family(features="independent")
-
-
-def wave(n_rows, n_dims):
-    n, d = np.arange(1, n_rows + 1)[:, None], np.arange(1, n_dims + 1)
-    return np.sin(n * d) + 0.7 * np.cos(0.3 * n + d)
-
-
-def nu0(n_rows, K):
-    return expit(np.sin(1.7 * np.arange(n_rows)[:, None] + 2.3 * np.arange(K) + 0.5))
-
-
-X4 = wave(4, 3)
-FIXED = LinearGaussian(noise_var=0.36, feature_var=1.21)
-MODELS = {
-    "as in the paper": FIXED,
-    "noise per dim": LinearGaussian(noise_var=[0.3, 0.5, 0.2], feature_var=1.6),
-    "offset": LinearGaussian(noise_var=0.36, feature_var=1.21, offset=[0.3, -0.2, 0.5]),
-    "learned offset": LinearGaussian(noise_var=0.36, feature_var=1.21, offset=NormalOffset(spread=4.0)),
-    "all learned": LinearGaussian(offset=NormalOffset(spread=4.0)),
-    "all learned, floor": LinearGaussian(noise_floor=0.4, offset=NormalOffset(spread=4.0)),
-    "all learned per dim": LinearGaussian(noise_var=PerDim(), offset=NormalOffset(spread=4.0), noise_floor=0.1),
-    "other laws": LinearGaussian(noise_var=LogNormal(-1.0, 2.0), feature_var=Gamma(2.0, 1.0)),
-}
-PRIORS = {
-    "finite": BetaBernoulli(mass=Gamma(1.0, 1.0), n_features=3),
-    "sticks": StickBreakingIBP(mass=1.5, truncation=3),
-    "beta process": BetaProcess(mass=1.5, concentration=2.0, truncation=3, rounds=4),
-}
-
-PAIRS = [("finite", False), ("finite", True), ("sticks", True), ("beta process", False)]
-
-
-def with_holes(X, rng, share=0.2):
-    holes = rng.random(X.shape) < share
-    holes[np.arange(len(X)), rng.integers(X.shape[1], size=len(X))] = False
-    holes[0, 0] = True
-    return np.where(holes, np.nan, X)
-
-
-class Fit:
-    """Coordinate ascent, step by step."""
-
-    def __init__(self, model, prior, X, K, family=None, seed=0, codes=None):
-        rng = np.random.default_rng(seed)
-        self.model, self.prior, self.n_rows = model.adapt(model.check_data(X)), prior, len(X)
-        self.data = self.model.row_data(X)
-        self.q = self.model.init_features(self.data, K, family or Family())
-        self.local = self.model.init_rows(self.data, rng.random((len(X), K)) if codes is None else codes)
-        self.weights = prior.init_weights(len(X))
-        self.local, self.sums = self.model.update_rows(self.data, self.q, self.local, np.zeros(K), 0)
-
-    def bound(self):
-        return self.prior.weights_bound(self.weights, self.sums.counts, self.n_rows) + self.model.features_bound(
-            self.q, self.sums
-        )
-
-    def update_weights(self):
-        self.weights = self.prior.update_weights(self.weights, self.sums.counts, self.n_rows)
-
-    def update_features(self, learn=True):
-        self.q = self.model.update_features(self.q, self.sums, learn=learn)
-
-    def update_rows(self, n_passes=1):
-        odds = self.prior.expected_log_odds(self.weights)
-        self.local, self.sums = self.model.update_rows(self.data, self.q, self.local, odds, n_passes)
-
-    def run(self, n_iter):
-        """The bound after each of the updates."""
-        bounds = []
-        for _ in range(n_iter):
-            for step in (self.update_weights, self.update_features, self.update_rows):
-                step()
-                bounds.append(self.bound())
-        return np.array(bounds)
-
-
-def rises(bounds):
-    return bool((np.diff(bounds) >= -1e-9 * np.abs(bounds[1:])).all())
 
 
 # ---- the bound
@@ -345,13 +265,6 @@ def test_golden_variances():
     )
 
 
-def settled(name, holes, rng, prior="finite", family=None, n_iter=3):
-    X = with_holes(wave(9, 3), rng) if holes else wave(9, 3)
-    fit = Fit(MODELS[name], PRIORS[prior], X, 3, family)
-    fit.run(n_iter)
-    return fit
-
-
 def slope(function, at=0.0, step=1e-4):
     """Derivative by central differences, of fourth order."""
     a, b, c, d = (function(at + i * step) for i in (-2, -1, 1, 2))
@@ -482,143 +395,6 @@ def test_learned_feature_variance_does_not_wait_for_unused_features(rng):
         fit.update_features()
         found.append(fit.q.observation.feature_var)
     assert abs(np.log(found[12] / found[-1])) < 0.01
-
-
-# ---- what is exact by construction
-
-
-def test_nothing_missing_is_no_mask(rng):
-    """Gram matrices of each dim, of which none lacks a row, say what one for all says."""
-    for name in MODELS:
-        fit = settled(name, False, rng)
-        masked = fit.sums._replace(lacking=np.zeros((3, 4, 4)))
-        mine, theirs = (fit.model.update_features(fit.q, sums) for sums in (masked, fit.sums))
-        np.testing.assert_allclose(mine.mean, theirs.mean, atol=1e-9)
-        np.testing.assert_allclose(mine.cov, np.broadcast_to(theirs.cov, mine.cov.shape), atol=1e-9)
-        np.testing.assert_allclose(mine.observation.noise_var, theirs.observation.noise_var, rtol=1e-7)
-        assert mine.observation.feature_var == pytest.approx(theirs.observation.feature_var, rel=1e-6)
-        assert fit.model.features_bound(fit.q, masked) == pytest.approx(
-            fit.model.features_bound(fit.q, fit.sums), rel=1e-12
-        )
-
-
-@pytest.mark.parametrize("precision", ["double", "single"])
-def test_parts_make_the_whole(precision, rng):
-    X = wave(300, 6) + rng.standard_normal((300, 6))
-    X[:150] = with_holes(X[:150], rng)
-    fit = Fit(MODELS["all learned"], PRIORS["finite"], X, 3, Family(precision=precision))
-    fit.run(2)
-    odds = np.array([0.3, -0.2, 0.1])
-    local, sums = fit.model.update_rows(fit.data, fit.q, fit.local, odds)
-    parts = []
-    for start, stop in ((0, 100), (100, 160), (160, 300)):
-        some = type(fit.local)(*(values[start:stop] for values in fit.local))
-        mine, part = fit.model.update_rows(fit.data.part(start, stop), fit.q, some, odds)
-        np.testing.assert_allclose(mine.z_prob, local.z_prob[start:stop], atol=1e-6)
-        parts.append(part)
-    whole = add(add(*parts[:2]), parts[2])
-    for mine, theirs in zip(whole, sums, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-4)
-    alone = fit.model.update_rows(fit.data, fit.q, fit.local, odds, n_threads=1)
-    assert all(np.array_equal(a, b) for a, b in zip(alone[1], sums, strict=True))
-    assert np.array_equal(alone[0].z_prob, local.z_prob)
-
-
-def test_data_are_copied_only_where_they_must_be(rng):
-    X = rng.standard_normal((20, 3))
-    assert FIXED.row_data(X).double is X
-    data = FIXED.row_data(X.astype(np.float32))
-    assert data.single is data.X
-    assert data.part(5, 9).single.base is data.X
-    X.flags.writeable = False
-    assert FIXED.row_data(X).X.flags.writeable
-    centred = MODELS["offset"].row_data(np.where(X > 1, np.nan, X))
-    assert np.array_equal(centred.X, np.where(X > 1, 0.0, X - MODELS["offset"].offset))
-    some = centred.part(5, 15)
-    assert len(some) == 10
-    rows, dims = np.nonzero(X[5:15] > 1)
-    assert np.array_equal(some.missing_row, rows)
-    assert np.array_equal(some.missing_dim, dims)
-
-
-def test_many_threads_give_the_same_bits(rng, monkeypatch):
-    monkeypatch.setattr(_mean_field_bits, "_LEAST_WORK", 1)
-    monkeypatch.setattr(_feature_factor, "_LEAST_WORK", 1)
-    fit = Fit(FIXED.replace(offset=NormalOffset()), PRIORS["finite"], with_holes(wave(1000, 6), rng, 0.01), 3)
-    fit.update_features()
-    results = [fit.model.update_rows(fit.data, fit.q, fit.local, np.zeros(3), 1, n) for n in (1, 2, 5)]
-    for local, sums in results[1:]:
-        assert np.array_equal(local.z_prob, results[0][0].z_prob)
-        assert all(np.array_equal(a, b) for a, b in zip(sums, results[0][1], strict=True))
-
-
-@pytest.mark.parametrize("holes", [False, True])
-def test_single_precision_is_close(holes, rng):
-    X = wave(200, 5) + 0.5 * rng.standard_normal((200, 5))
-    X = with_holes(X, rng) if holes else X
-    bounds = [
-        Fit(MODELS["all learned"], PRIORS["finite"], X, 3, Family(precision=precision)).run(20)[-1]
-        for precision in ("double", "single")
-    ]
-    assert bounds[1] == pytest.approx(bounds[0], rel=1e-4)
-
-
-def test_annealing_divides_the_evidence(rng):
-    fit = settled("all learned per dim", True, rng)
-    one = fit.model.keep_columns(fit.q, [0])
-    local = fit.model.keep_columns(fit.local, [0])
-
-    def log_odds(temperature):
-        q = fit.model.annealed(one, temperature)
-        return logit(fit.model.update_rows(fit.data, q, local, np.zeros(1))[0].z_prob)
-
-    np.testing.assert_allclose(log_odds(5.0), log_odds(1.0) / 5, rtol=1e-9)
-
-
-def test_columns_come_and_go(rng):
-    """A feature as in its prior that no row has changes nothing; what was added can be dropped again."""
-    for name in ("all learned", "noise per dim"):
-        fit = settled(name, True, rng)
-        q, local = fit.model.add_feature(fit.q), fit.model.add_column(fit.local, np.zeros(9))
-        _, sums = fit.model.update_rows(fit.data, q, local, np.zeros(4), 0)
-        known = fit.model.features_bound(fit.q, fit.sums)
-        assert fit.model.features_bound(q, sums) == pytest.approx(known, rel=1e-12)
-        q, sums = (fit.model.keep_columns(part, np.arange(3)) for part in (q, sums))
-        assert fit.model.features_bound(q, sums) == pytest.approx(known, rel=1e-12)
-        order = np.array([2, 0, 1])
-        q, sums, local = (fit.model.keep_columns(part, order) for part in (fit.q, fit.sums, fit.local))
-        assert fit.model.features_bound(q, sums) == pytest.approx(known, rel=1e-12)
-        assert np.array_equal(local.z_prob, fit.local.z_prob[:, order])
-
-
-def test_no_features(rng):
-    fit = settled("all learned", True, rng)
-    parts = [fit.model.keep_columns(part, np.arange(0)) for part in (fit.q, fit.local)]
-    local, sums = fit.model.update_rows(fit.data, *parts, np.zeros(0))
-    q = fit.model.update_features(parts[0], sums)
-    assert local.z_prob.shape == (9, 0)
-    assert np.isfinite(fit.model.features_bound(q, sums))
-
-
-def test_what_is_left_and_what_predicts(rng):
-    X = with_holes(wave(9, 3) + 5.0, rng)
-    fit = Fit(MODELS["all learned"], PRIORS["finite"], X, 3)
-    fit.run(20)
-    observation = fit.q.observation
-    assert isinstance(fit.model, MeanFieldRows)
-    observation.require_concrete("test")
-    left = fit.model.unexplained(fit.data, fit.q, fit.local)
-    codes = fit.model.expected_codes(fit.local)
-    book = fit.model.variational_codebook(fit.q)
-    expected = X - observation.reconstruct(codes, book["features"])
-    np.testing.assert_allclose(left, np.where(np.isnan(X), 0.0, expected), atol=1e-9)
-    encoded = observation.encode(X, book, fit.prior.expected_log_odds(fit.weights), 0.0)
-    assert np.isfinite(encoded.log_density).all()
-    assert np.corrcoef(encoded.presence.ravel(), codes.ravel())[0, 1] > 0.8
-    assert np.isfinite(observation.log_cells(X, codes, book)[~np.isnan(X)]).all()
-    bits = np.mean([fit.model.draw_rows(rng, fit.local)[0] for _ in range(4000)], axis=0)
-    z = (bits - fit.local.z_prob) / np.sqrt(np.maximum(fit.local.z_prob * (1 - fit.local.z_prob), 1e-4) / 4000)
-    assert np.abs(z).max() <= z_limit(z.size)
 
 
 # ---- mistakes

@@ -13,12 +13,17 @@ class Observation(StrEnum):
     ICA = "ica"
     POISSON_GAMMA = "poisson-gamma"
 
-    @property
-    def kind(self) -> Any:
-        """The class of this model."""
-        import thali
+    def make(self, **parts: Any) -> Any:
+        """The model with these parts."""
+        from thali import ICA, FactorAnalysis, LinearGaussian, PoissonGamma
 
-        return getattr(thali, {"ica": "ICA"}.get(self, self.title().replace("-", "")))
+        kinds = {
+            Observation.LINEAR_GAUSSIAN: LinearGaussian,
+            Observation.FACTOR_ANALYSIS: FactorAnalysis,
+            Observation.ICA: ICA,
+            Observation.POISSON_GAMMA: PoissonGamma,
+        }
+        return kinds[self](**parts)
 
 
 class Prior(StrEnum):
@@ -63,7 +68,7 @@ def make_observation(kind: Observation, noise: Noise | None, noise_floor: float 
         parts["offset"] = NormalOffset() if offset is Offset.LEARNED else None
     if parts and kind is Observation.POISSON_GAMMA:
         raise InvalidParameterError("--noise, --noise-floor and --offset are not for counts; leave them out.")
-    return kind.kind(**parts)
+    return kind.make(**parts)
 
 
 def make_estimator(

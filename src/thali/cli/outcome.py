@@ -49,8 +49,8 @@ def report(model: "LatentFeatures", data: Data, output: Path, began: float, *, j
         say(f"{disagreement(summary)}{'' if ended_early else more}", style="yellow", quiet=quiet)
     say(found(summary), style="bold", quiet=quiet)
     if heldout:
-        name, other = list(heldout.items())[-1]
-        scores = f"thali {heldout['model']:.3f}   {name.replace('_', ' ')} of each dim {other:.3f}"
+        rival = "mean" if "mean" in heldout else "mean_and_variance"
+        scores = f"thali {heldout['model']:.3f}   {rival.replace('_', ' ')} of each dim {heldout[rival]:.3f}"
         say(f"held-out log score per cell   {scores}", quiet=quiet)
     model.set_params(verbose=None, n_jobs=None)  # they do not bear on the result, so the file does not depend on them
     model.save(output)

@@ -142,7 +142,7 @@ def _observation(kind: Observation, noise_var: float | None, feature_var: float 
     given = {name: value for name, value in parts.items() if value is not None}
     if given and kind is Observation.POISSON_GAMMA:
         raise InvalidParameterError("--noise-var and --feature-var are not for counts; leave them out.")
-    return kind.kind(**given)
+    return kind.make(**given)
 
 
 def _check_size(n_rows: int, n_columns: float) -> None:

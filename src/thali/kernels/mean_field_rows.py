@@ -15,7 +15,7 @@ import numpy as np
 from thali.kernels._jit import inlined, jit
 
 BLOCK = 128  # rows at a time
-WIDE = 768  # dims
+WIDE = 768  # dims from which x A' is faster than A x', although it has to be turned over
 GROUP = 16  # rows at a time among those that lack cells
 TOGETHER = 4  # features whose forms with the others are one product
 FARTHEST = 45.0  # log-odds; beyond it a probability is 0 or 1 to all digits
@@ -226,7 +226,7 @@ def _update_bits(
             else:
                 if n_dims < WIDE:
                     np.dot(features, x.T, b)
-                else:  # the faster of the two forms, and worth a copy
+                else:
                     products = np.dot(x, transposed)
                     for r in range(n_rows):
                         for k in range(K):
