@@ -7,15 +7,18 @@ import contextlib
 import functools
 import hashlib
 import importlib
+import inspect
+import re
 import sys
 import tempfile
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import thali.kernels
 
 MODULES = (
-    "collapsed_rows", "replicates", "move_replicates", "parallel_rows", "importance_rows", "swaps", "poisson_sweeps",
+    "collapsed_rows", "replicates", "move_replicates", "parallel_sweep", "importance_rows", "swaps", "poisson_sweeps",
 )  # fmt: skip
 SOURCE = Path(thali.kernels.__file__).parent
 CACHE = Path(__file__).parents[1] / ".pytest_cache" / "mutants"
@@ -91,7 +94,7 @@ MUTANTS = {
     ),
     "own columns not in the variance": (
         "conditional_rows.py",
-        ("half_precision = 0.5 / (noise_var + n_own * feature_var)", "half_precision = 0.5 / noise_var"),
+        ("half_precision[r] = 0.5 / (noise_var + n_own * feature_var)", "half_precision[r] = 0.5 / noise_var"),
     ),
     "uncollapsed scan in column order": (
         "conditional_rows.py",
@@ -118,11 +121,11 @@ MUTANTS = {
     ),
     "parallel: streams": (
         "parallel_rows.py",
-        ("start_stream(key, n, stream)", "start_stream(key, 0, stream)"),
+        ("start_stream(key, n)", "start_stream(key, 0)"),
     ),
     "parallel: own variance": (
         "parallel_rows.py",
-        ("half_precision = 0.5 / (noise_var + n_own * feature_var)", "half_precision = 0.5 / noise_var"),
+        ("half_precision[r] = 0.5 / (noise_var + n_own * feature_var)", "half_precision[r] = 0.5 / noise_var"),
     ),
     "importance without the present columns": (
         "importance_rows.py",
@@ -172,6 +175,18 @@ def mutant(name: str) -> dict[str, ModuleType]:
         return {stem: importlib.import_module(f"{package}.{stem}") for stem in MODULES}
     finally:
         sys.path.remove(str(CACHE))
+
+
+def plain_mutant(module: ModuleType, old: str, new: str) -> dict[str, Any]:
+    """What a module of kernels defines with a piece of it replaced, as plain Python, beside compiled other modules."""
+    source = inspect.getsource(module)
+    assert source.count(old) == 1, f"{old!r} stands {source.count(old)} times in {module.__name__}"
+    imports = re.compile(r"^from thali.kernels._jit import .*$", re.MULTILINE)
+    source, n = imports.subn("inlined = jit = lambda f: f", source.replace(old, new))
+    assert n == 1
+    names: dict[str, Any] = {}
+    exec(source, names)
+    return names
 
 
 def _mutated(name: str, files: dict[str, str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from thali.threads import in_spans, n_cores
+from thali.threads import in_spans, n_cores, together
 
 
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 100, 1023])
@@ -81,3 +81,45 @@ def test_work_that_splits_itself_further_comes_to_an_end():
 
     for _ in range(20):
         assert all(part == list(range(8)) for part in in_spans(outer, 16, 1, 1, 16))
+
+
+@pytest.mark.parametrize(("most", "n_threads", "expected"), [(0, 4, 1), (1, None, 1), (9, 1, 1), (2, 9, 2), (9, 3, 3)])
+def test_together_is_at_most_so_many(most, n_threads, expected):
+    calls, everybody = [], threading.Barrier(min(expected, n_cores() + 1), timeout=60)
+
+    def work(is_last):
+        everybody.wait()
+        calls.append((is_last, threading.get_ident()))
+
+    together(work, most, n_threads)
+    if n_cores() + 1 >= expected:
+        time.sleep(0.05)  # it waits for no other
+        assert sorted(is_last for is_last, _ in calls) == [False] * (expected - 1) + [True]
+        assert len({thread for _, thread in calls}) == expected
+        assert (True, threading.get_ident()) in calls
+
+
+def test_together_waits_for_no_one():
+    """Others are busy: this thread does it all, and what nobody has begun is not begun later."""
+    busy, begun, calls = threading.Event(), threading.Semaphore(0), []
+
+    def occupy(is_last):
+        if is_last:
+            assert all(begun.acquire(timeout=60) for _ in range(n_cores()))
+        else:
+            begun.release()
+            busy.wait(60)
+
+    together(occupy, n_cores() + 1, n_cores() + 1)
+    together(calls.append, 2, 2)
+    busy.set()
+    time.sleep(0.05)
+    assert calls == [True]
+
+
+def test_together_errors_arrive():
+    def fail(is_last):
+        raise ValueError(f"last: {is_last}")
+
+    with pytest.raises(ValueError, match="last: True"):
+        together(fail, 2, 2)

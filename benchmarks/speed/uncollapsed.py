@@ -65,7 +65,7 @@ class Chain:
         self.data = self.observation.prepare(workload.X)
         self.local = self.observation.place(self.data, workload.Z, workload.X)
         self.log_odds, self.new_rate = self.prior.log_odds(self.n_rows), self.prior.new_rate(self.n_rows)
-        self.rows_s = 0.0  # of wall time in the compiled update of the rows
+        self.rows_s = 0.0  # of wall time in the compiled sweep over the rows
 
     def draw_weights(self, counts: np.ndarray) -> np.ndarray:
         return self.prior.draw_weights(self.rng, counts, self.n_rows)
@@ -75,20 +75,17 @@ class Chain:
         self.local = self.observation.parallel_sweep(*arguments)
 
     def watched(self, n_threads: int) -> None:
-        """A sweep that notes how long its rows took."""
-        self.rows_s, in_spans = 0.0, _parallel.in_spans
+        """A sweep that notes how long what is compiled took: everything but features and weights."""
+        self.rows_s, together = 0.0, _parallel.together
 
-        def timed_spans(work: Callable[[slice], Any], *arguments: Any) -> list[Any]:
-            start = time.perf_counter()
-            results = in_spans(work, *arguments)
-            self.rows_s += (time.perf_counter() - start) * ("_update" in work.__qualname__)
-            return results
+        def timed_together(*arguments: Any) -> None:
+            self.rows_s += timed(partial(together, *arguments), time.perf_counter)
 
-        _parallel.in_spans = timed_spans
+        _parallel.together = timed_together
         try:
             self.in_halves(n_threads)
         finally:
-            _parallel.in_spans = in_spans
+            _parallel.together = together
 
     def by_row(self) -> None:
         arguments = (self.rng, self.data, self.local, self.log_odds, self.new_rate)
@@ -121,7 +118,7 @@ def measure_numpy(workload: Workload, n_rows: int) -> float:
 
 
 def measure_threads(workload: Workload, seconds: float) -> dict[str, float]:
-    """Wall time on one thread and on two, in turn: of the rows' update, and of the whole sweep."""
+    """Wall time on one thread and on two, in turn: of the compiled sweep over the rows, and of the whole sweep."""
     chain = Chain(workload)
     times: dict[str, list[float]] = {f"{what}_{n}_s": [] for what in ("sweep", "rows") for n in (1, 2)}
     stop = time.monotonic() + seconds

@@ -89,3 +89,18 @@ def in_spans(work: Callable[[slice], Any], length: int, block: int, least: int, 
         if errand.error is not None:
             raise errand.error
     return results
+
+
+def together(work: Callable[[bool], None], most: int, n_threads: int | None) -> None:
+    """work(True) by this thread, and work(False) by others of the pool as they are free: `work` shares itself out.
+
+    All must be done when the call of this thread returns; it waits for no other. On at most `most` threads, and
+    n_threads, None for one per core.
+    """
+    n_threads = max(min(most, n_cores() if n_threads is None else n_threads), 1)
+    errands = [_Errand(lambda: work(False)) for _ in range(n_threads - 1)]
+    try:
+        work(True)
+    finally:
+        for errand in errands:
+            errand.taken.acquire(blocking=False)  # who has not begun need not any more

@@ -4,12 +4,13 @@ from functools import partial
 
 import numpy as np
 import pytest
-from mutants import mutant
+from mutants import mutant, plain_mutant
 from python_sweeps import replicates
 from tiny import MISSING, data, worst
 
 import thali.inference.gibbs
 from thali import IBP, BetaBernoulli, Gamma, Gibbs, InverseGamma, LinearGaussian
+from thali.kernels import parallel_sweep
 from thali.model import Model
 from thali.observations import _parallel
 from thali.testing import z_limit
@@ -57,15 +58,14 @@ class OneOwnerTooMany(IBP):
         return rng.beta(np.asarray(counts) + 1.0, n_rows - np.asarray(counts) + 1.0)
 
 
-def all_shared_are_free(outside, inside):
-    """A column of two owners in this half may lose both."""
-    own = (outside == 0) & (inside == 1)
-    return _parallel.Roles(np.flatnonzero(~own & (inside + outside > 0)), np.zeros(0, np.int64), np.flatnonzero(own))
-
-
-def own_columns_stay(outside, inside):
-    alone = outside == 0
-    return _parallel.Roles(*map(np.flatnonzero, (~alone, alone, alone & (inside < 0))))
+ROLES = {  # a column of two owners in this half may lose both; one of a single owner stays
+    "fixed columns": ("alone = (outside == 0) & is_infinite", "alone = (outside == 0) & (inside < 2) & is_infinite"),
+    "own columns": (
+        "np.flatnonzero(alone & (inside > 1)), np.flatnonzero(alone & (inside == 1))",
+        "np.flatnonzero(alone), np.flatnonzero(alone & (inside < 0))",
+    ),
+    "owners": ("owners[1, k] = counts[k] - owners[0, k]", "owners[1, k] = counts[k]"),
+}
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,7 @@ def own_columns_stay(outside, inside):
         ("weights", 5_000),
         ("fixed columns", 5_000),
         ("own columns", 2_000),
+        ("owners", 5_000),
         *(pytest.param(name, 15_000, marks=pytest.mark.slow) for name in ("streams", "own variance")),
     ],
 )
@@ -81,12 +82,10 @@ def test_wrong_sweeps_fail(name, n_replicates, rng, monkeypatch):
     prior = PRIORS["one parameter"]
     if name == "weights":
         prior = OneOwnerTooMany(mass=1.2)
-    elif name == "fixed columns":
-        monkeypatch.setattr(_parallel, "column_roles", all_shared_are_free)
-    elif name == "own columns":
-        monkeypatch.setattr(_parallel, "column_roles", own_columns_stay)
+    elif name in ROLES:
+        monkeypatch.setattr(_parallel, "sweep_rows", plain_mutant(parallel_sweep, *ROLES[name])["sweep_rows"])
     else:
-        monkeypatch.setattr(_parallel, "update_rows", mutant(f"parallel: {name}")["parallel_rows"].update_rows)
+        monkeypatch.setattr(_parallel, "sweep_rows", mutant(f"parallel: {name}")["parallel_sweep"].sweep_rows)
     options = {"n_replicates": n_replicates, "capacity": 64, "sweep": parallel(prior)}
     result = geweke_sweeps(PRIORS["one parameter"], OBSERVATION, rng, **options)
     assert not result.passed, result.worst

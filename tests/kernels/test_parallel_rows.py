@@ -1,6 +1,4 @@
-"""The update of independent rows against its twin; the same bits in one call and in several."""
-
-import itertools
+"""The update of a block of independent rows against its twin; sums of a chunk of rows."""
 
 import numpy as np
 import pytest
@@ -15,7 +13,7 @@ NOISE, FEATURE = 0.3, 1.1
 
 
 class Problem:
-    """Arguments of `update_rows`: about half of the rows, columns with an owner among the others free."""
+    """Arguments of `update_block`: about half of the rows, columns with an owner among the others free."""
 
     def __init__(self, seed, kind, n_rows, K, n_dims, missing=0.0, new_rate=0.7):
         rng = np.random.default_rng(seed)
@@ -37,21 +35,16 @@ class Problem:
         self.odds = rng.standard_normal(len(free))
         self.A, self.new_rate, self.key = A[self.columns], new_rate, rng.integers(2**64, dtype=np.uint64)
 
-    def run(self, update, n_parts=1, most=1000):
-        """(Z, missing cells, numbers of own columns, their features)."""
-        Z, filled, n_new = self.Z.copy(), self.filled.copy(), np.zeros(len(self.rows), np.int64)
-        features, gram = np.ascontiguousarray(self.A.T), self.A @ self.A.T
-        n_blocks = -(-len(self.rows) // kernel.BLOCK)
-        edges = [kernel.BLOCK * (n_blocks * i // n_parts) for i in range(n_parts)] + [len(self.rows)]
-        born = [
-            update(
-                self.X, self.offset, self.scale, self.starts, self.dims, filled, Z, self.rows[a:b], self.columns,
-                len(self.odds), self.own, features, gram, self.odds, self.new_rate, NOISE, FEATURE, self.key, most,
-                n_new[a:b],
-            )
-            for a, b in itertools.pairwise(edges)
-        ]  # fmt: skip
-        return Z, filled, n_new, np.vstack(born)
+    def run(self, update, most=1000):
+        """(Z, missing cells, numbers of own columns, their features, and how many these are)."""
+        Z, filled, n_new = self.Z.copy(), self.filled.copy(), np.zeros(kernel.BLOCK, np.int64)
+        room, born = kernel.block_room(*self.A.shape), np.empty((1, self.X.shape[1]))
+        born, n_born = update(
+            self.X, self.offset, self.scale, 1 / self.scale, self.starts, self.dims, filled, Z, self.rows, self.columns,
+            len(self.odds), self.own, self.A, self.A.T.copy(), self.A @ self.A.T, self.odds, self.new_rate, NOISE,
+            FEATURE, self.key, most, room, n_new, born,
+        )  # fmt: skip
+        return Z, filled, n_new, born[:n_born], np.array(n_born)
 
 
 def same(mine, theirs):
@@ -65,45 +58,37 @@ def same(mine, theirs):
 )  # fmt: skip
 def test_update_equals_its_twin(seed, kind, n_rows, K, n_dims, missing, new_rate):
     problem = Problem(seed, kind, n_rows, K, n_dims, missing, new_rate)
-    assert same(problem.run(kernel.update_rows), problem.run(twin.update_rows))
+    assert same(problem.run(kernel.update_block), problem.run(twin.update_block))
 
 
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("delta[k] = step * odds[k] +", "delta[k] = odds[k] +"),
-        ("g[j] -= step * gram[k, j]", "g[j] += step * gram[k, j]"),
-        ("s -= z[k] * (b[k] + g[k])", "s -= z[k] * b[k]"),
-        ("start_stream(key, n, stream)", "start_stream(key, 0, stream)"),
+        ("delta[r] = step * odds[k] +", "delta[r] = odds[k] +"),
+        ("g[j, r] -= step * gram[k, j]", "g[j, r] += step * gram[k, j]"),
+        ("s[r] += square[k, r] - 2.0 * step * g[k, r]", "s[r] += square[k, r]"),
+        ("s[r] -= total * total", "s[r] -= total"),
+        ("Z[n, own[k]] = 0", "Z[n, own[k]] = 1"),
+        ("start_stream(key, n)", "start_stream(key, 0)"),
         ("mean += born[j, d]", "mean += 0.0"),
     ],
 )
 def test_a_mistake_is_seen(old, new):
-    problems = [Problem(seed, "random", 10, 4, 3, 0.2) for seed in range(5)]
-    right = [problem.run(twin.update_rows) for problem in problems]
+    problems = [Problem(seed, kind, 10, 4, 3, 0.2) for seed in range(5) for kind in ("random", "own")]
+    right = [problem.run(twin.update_block) for problem in problems]
     with np.errstate(over="ignore"):
-        for update, is_right in ((plain(kernel.update_rows), True), (mutant(kernel.update_rows, old, new), False)):
+        for update, is_right in ((plain(kernel.update_block), True), (mutant(kernel.update_block, old, new), False)):
             assert (
                 all(same(problem.run(update), known) for problem, known in zip(problems, right, strict=True))
                 is is_right
             )
 
 
-@pytest.mark.parametrize("missing", [0.0, 0.2])
-def test_the_same_bits_in_parts(missing):
-    problem = Problem(3, "random", 1500, 8, 5, missing, new_rate=0.05)
-    whole = problem.run(kernel.update_rows)
-    assert whole[3].size
-    for n_parts in (2, 5):
-        for mine, theirs in zip(problem.run(kernel.update_rows, n_parts), whole, strict=True):
-            assert np.array_equal(mine, theirs)
-
-
 def test_it_gives_up_when_there_is_no_end_to_new_columns():
     problem = Problem(0, "random", 30, 2, 3, new_rate=5.0)
-    *_, n_new, born = problem.run(kernel.update_rows, most=6)
-    assert n_new.sum() > 6
-    assert not len(born)
+    *_, n_new, _, n_born = problem.run(kernel.update_block, most=6)
+    assert n_born > 6
+    assert n_new.sum() == n_born
 
 
 def test_flips_are_decided_as_by_their_twin(rng):
@@ -113,31 +98,15 @@ def test_flips_are_decided_as_by_their_twin(rng):
         assert plain(kernel.flips)(d, v) == twin.flips(d, v)
 
 
-def test_owners_are_counted(rng):
-    Z, half = (rng.random((20, 4)) < 0.3).astype(np.uint8), rng.random(20) < 0.5
-    mine, theirs = np.zeros((2, 4), np.int64), np.zeros((2, 4), np.int64)
-    kernel.count_owners(Z, half, mine)
-    twin.count_owners(Z, half, theirs)
-    assert np.array_equal(mine, theirs)
-
-
-def sums_of_chunks(work, problem, chunk, n_parts):
-    n_chunks, K = -(-len(problem.X) // chunk), problem.Z.shape[1]
-    grams, crosses = np.full((n_chunks, K, K), np.nan), np.full((n_chunks, K, problem.X.shape[1]), np.nan)
-    filled = np.arange(len(problem.dims)) * 1.0
-    for first, last in itertools.pairwise(n_chunks * i // n_parts for i in range(n_parts + 1)):
-        work(
-            problem.X, problem.starts, problem.dims, filled, problem.Z, chunk, first, grams[first:last],
-            crosses[first:last],
-        )  # fmt: skip
-    return grams, crosses
-
-
-def test_sums_of_chunks_equal_their_twin_and_have_the_same_bits_in_parts():
+def test_sums_of_a_chunk_equal_their_twin():
     problem = Problem(5, "random", 700, 6, 4, 0.2)
-    mine = sums_of_chunks(kernel.chunk_sums, problem, 300, 1)
-    assert same(mine, sums_of_chunks(twin.chunk_sums, problem, 300, 2))
-    for part, whole in zip(sums_of_chunks(kernel.chunk_sums, problem, 300, 3), mine, strict=True):
-        assert np.array_equal(part, whole)
-    wrong = mutant(kernel.chunk_sums, "range((first + i) * chunk, end, BLOCK)", "range(i * chunk, end, BLOCK)")
-    assert not same(sums_of_chunks(wrong, problem, 300, 3), mine)
+    columns, filled = np.array([0, 2, 5]), np.arange(len(problem.dims)) * 1.0
+
+    def sums(work):
+        kept, gram, cross = np.zeros(700 * 3, np.uint8), np.full((3, 3), np.nan), np.full((3, 4), np.nan)
+        work(problem.X, problem.starts, problem.dims, filled, problem.Z, columns, 100, 650, kept, gram, cross)
+        return kept, gram, cross
+
+    known = sums(twin.sum_chunk)
+    assert same(sums(kernel.sum_chunk), known)
+    assert not same(sums(mutant(kernel.sum_chunk, "range(first, last, BLOCK)", "range(0, last, BLOCK)")), known)

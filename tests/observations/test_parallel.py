@@ -1,5 +1,6 @@
 """Sweeps on several threads: the same bits for any number of them; offset, scale and missing cells; when they serve."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -9,6 +10,8 @@ import pytest
 import thali.inference.gibbs
 from thali import IBP, BetaBernoulli, BetaProcess, Gibbs, LatentFeatures, LinearGaussian
 from thali.errors import InvalidParameterError
+from thali.kernels.parallel_sweep import FAILED, PHASE
+from thali.kernels.sharing import wait_until
 from thali.observations import _parallel
 
 N_ROWS, N_DIMS = 5_000, 4
@@ -45,21 +48,27 @@ def test_the_same_bits_on_any_number_of_threads(prior, rng, monkeypatch):
     )
     parts = problem(rng)
     _, alone = sweeps(observation, PRIORS[prior], *parts, 1)
-    spans = []
-    monkeypatch.setattr(_parallel, "in_spans", counted(_parallel.in_spans, spans))
     for n_threads in (2, 4):
-        _, local = sweeps(observation, PRIORS[prior], *parts, n_threads)
-        assert same(alone, local)
-        assert max(spans[-6:]) > 1, "it did not run in parallel"
+        assert same(alone, sweeps(observation, PRIORS[prior], *parts, n_threads)[1])
+    both = threading.Barrier(2, timeout=60)  # opens only if two threads are at work at once
+    sweep = _parallel.sweep_rows
+    monkeypatch.setattr(_parallel, "sweep_rows", lambda *arguments: both.wait() is not None and sweep(*arguments))
+    assert same(alone, sweeps(observation, PRIORS[prior], *parts, 2)[1])
 
 
-def counted(in_spans, spans):
-    def wrapper(*arguments):
-        results = in_spans(*arguments)
-        spans.append(len(results))
-        return results
+def test_a_thread_that_fails_leaves_nobody_waiting(rng, monkeypatch):
+    both = threading.Barrier(2, timeout=60)
 
-    return wrapper
+    def fail(*arguments):
+        both.wait()
+        shared, is_last = arguments[14], arguments[-1]
+        if not is_last:
+            raise MemoryError
+        wait_until(shared, PHASE, FAILED)
+
+    monkeypatch.setattr(_parallel, "sweep_rows", fail)
+    with pytest.raises(MemoryError, match="fewer threads"):
+        sweeps(LinearGaussian(noise_var=1.0, feature_var=2.0), PRIORS["IBP"], *problem(rng), 2)
 
 
 def test_chains_share_the_threads(rng):
@@ -97,6 +106,17 @@ def test_features_without_end_are_refused(rng):
     X = 1e3 * rng.standard_normal((3_000, 2))
     with pytest.raises(InvalidParameterError, match="suit the scale of X"):
         sweeps(observation, IBP(mass=5.0), X, X, np.zeros((3_000, 0), np.uint8), 1)
+
+
+def test_many_columns_at_once_find_room(rng):
+    """All rows begin without features: far more are born than there is room for at first."""
+    Z = (rng.random((3_000, 40)) < 0.0005).astype(np.uint8)
+    X = Z @ (50.0 * rng.standard_normal((40, 6))) + rng.standard_normal((3_000, 6))
+    observation, none = LinearGaussian(noise_var=1.0, feature_var=2_500.0), np.zeros((3_000, 0), np.uint8)
+    found = [sweeps(observation, IBP(mass=2.0), X, X, none, n_threads, n=1)[1] for n_threads in (1, 2)]
+    assert same(*found)
+    assert found[0].z.shape[1] > 30
+    assert (found[0].z.any(axis=1) == Z.any(axis=1)).mean() > 0.99
 
 
 def test_it_serves_where_rows_are_many(rng, monkeypatch):

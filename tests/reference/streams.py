@@ -13,14 +13,14 @@ def mixed(x):
     return x ^ (x >> 31)
 
 
-def start_stream(key, row, stream):
-    stream[0] = mixed((int(key) + (int(row) + 1) * STEP) & MASK)
+def start_stream(key, row):
+    return mixed((int(key) + (int(row) + 1) * STEP) & MASK)
 
 
-def uniform(stream):
-    stream[0] = (int(stream[0]) + STEP) & MASK
-    return (mixed(stream[0]) >> 11) / 2**53
+def uniform(streams, i):
+    streams[i] = (int(streams[i]) + STEP) & MASK
+    return (mixed(streams[i]) >> 11) / 2**53
 
 
-def normal(stream):
-    return np.sqrt(-2 * np.log(1 - uniform(stream))) * np.cos(2 * np.pi * uniform(stream))
+def normal(streams, i):
+    return np.sqrt(-2 * np.log(1 - uniform(streams, i))) * np.cos(2 * np.pi * uniform(streams, i))

@@ -2,7 +2,7 @@
 
 Given both, a row's bits are its own business if no column can lose its last owner by them. The columns that may change
 here, the free ones, have an owner among the other rows; what other columns there are stays. Columns that a row alone
-has are integrated out as in `conditional_rows`. So calls for disjoint rows can run side by side.
+has are integrated out as in `conditional_rows`. So blocks of rows can be drawn side by side.
 """
 
 import math
@@ -13,15 +13,7 @@ from thali.kernels._jit import inlined, jit
 from thali.kernels.row_draws import draw_new
 from thali.kernels.streams import normal, start_stream, uniform
 
-BLOCK = 128  # rows whose products with the features are computed together
-
-
-def _count_owners(Z, half, counts):
-    """Add the owners of each column to counts (2, K): those outside of the half first. Cost O(N K)."""
-    for n in range(Z.shape[0]):
-        side = 1 if half[n] else 0
-        for k in range(Z.shape[1]):
-            counts[side, k] += Z[n, k]
+BLOCK = 128  # rows that are drawn together: enough for vectors, and few enough for the cache
 
 
 def _flips(delta, u):
@@ -45,172 +37,179 @@ def _flips(delta, u):
     return u * (1.0 + c) < c or u * (1.0 + math.exp(-delta)) < 1.0
 
 
-def _update_rows(
-    X, offset, scale, missing_start, missing_dim, filled, Z, rows, columns, n_free, own, features, gram, odds,
-    new_rate, noise_var, feature_var, key, most, n_new,
+def _block_room(n_columns, n_dims):
+    """What `update_block` works in, for so many columns; `born` grows."""
+    x = np.zeros((BLOCK, n_dims))
+    bits = np.zeros((n_columns, BLOCK))
+    forms = np.zeros((n_columns, BLOCK))
+    g = np.zeros((n_columns, BLOCK))
+    square = np.zeros((n_columns, BLOCK))
+    return x, bits, forms, g, square, np.zeros((3, BLOCK)), np.zeros(BLOCK, np.uint64), np.ones(n_dims, np.bool_)
+
+
+def _update_block(
+    X, offset, scale, unit, missing_start, missing_dim, filled, Z, rows, columns, n_free, own, A, features, gram, odds,
+    new_rate, noise_var, feature_var, key, most, room, n_new, born,
 ):  # fmt: skip
     """Draw the free bits of these rows, the number of columns that each alone has, their values, and missing cells.
 
-    columns are those of Z to reckon with, the n_free free ones first, in an order that does not depend on the bits;
-    features (D, columns) and gram (columns, columns) belong to them, odds (n_free) are log-odds of their weights. `own`
-    are the columns that one of the rows alone has. Data are (X - offset) / scale; missing cells of row n are
-    missing_dim[missing_start[n]:missing_start[n+1]] and are written to `filled`. Z changes in its free columns, n_new
-    gets the number of each row's own columns. Returns the features of these, row by row; none if they are more than
+    rows: BLOCK at most. columns are those of Z to reckon with, the n_free free ones first, in an order that does not
+    depend on the bits; A (columns, D), features = A' and gram = A A' belong to them, odds (n_free) are log-odds of
+    their weights. `own` are the columns that one of the rows alone has, and loses. Data are (X - offset) / scale, with
+    unit = 1 / scale; missing cells of row n are missing_dim[missing_start[n]:missing_start[n+1]] and are written to
+    `filled`. Z changes in free and own columns, n_new gets the number of each row's new own columns. Returns the
+    features of these, row by row, in `born` or a longer array, and their number; it stops if there are more than
     `most`. Cost O(D K + K^2) per row.
+
+    Each bit is drawn for all rows before the next: loops over rows are long enough for vectors, those over bits not.
     """
+    x, bits, forms, g, square, floats, streams, is_seen = room
     n_dims = X.shape[1]
     J = columns.size
     ridge = noise_var / feature_var
-    unit = 1.0 / scale
-    x = np.zeros((BLOCK, n_dims))
-    bits = np.zeros((BLOCK, J))
-    products = np.zeros((BLOCK, J))
-    forms = np.zeros((BLOCK, J))
-    g = np.zeros(J)
-    square = np.zeros(J)
-    delta = np.zeros(n_free)
-    diagonal = np.diag(gram).copy()
-    e = np.zeros(n_dims)
-    is_seen = np.ones(n_dims, np.bool_)
-    stream = np.zeros(1, np.uint64)
-    terms = np.empty(64)
-    born = np.empty((16, n_dims))
-    n_born = 0
-    for i in range(rows.size):
-        if i % BLOCK == 0:
-            for j in range(i, min(i + BLOCK, rows.size)):
-                n = rows[j]
-                for d in range(n_dims):
-                    x[j - i, d] = (X[n, d] - offset[d]) * unit[d]
-                for d in missing_dim[missing_start[n] : missing_start[n + 1]]:
-                    x[j - i, d] = 0.0
-                for k in range(J):
-                    bits[j - i, k] = Z[n, columns[k]]
-            if J > 0:
-                np.dot(x, features, products)
-                np.dot(bits, gram, forms)
-        n = rows[i]
-        x_n, z, b, Gz = x[i % BLOCK], bits[i % BLOCK], products[i % BLOCK], forms[i % BLOCK]
-        cells = missing_dim[missing_start[n] : missing_start[n + 1]]
-        start_stream(key, n, stream)
+    s, delta, half_precision = floats[0], floats[1], floats[2]
 
-        # --- the row's forms over its observed cells: g = A (x - z A)', square = |A_k|^2
+    # --- data, bits, and forms over observed cells: s = |x - z A|^2, g = A (x - z A)', square_k = |A_k|^2
+    for r in range(rows.size):
+        n = rows[r]
+        streams[r] = start_stream(key, n)
+        total = 0.0
+        for d in range(n_dims):
+            x[r, d] = (X[n, d] - offset[d]) * unit[d]
+            total += x[r, d] * x[r, d]
+        if missing_start[n + 1] > missing_start[n]:
+            for c in range(missing_start[n], missing_start[n + 1]):
+                x[r, missing_dim[c]] = 0.0
+            total = 0.0
+            for d in range(n_dims):
+                total += x[r, d] * x[r, d]
+        s[r] = total
         for k in range(J):
-            g[k] = b[k] - Gz[k]
-            square[k] = diagonal[k]
-        for d in cells:
+            bits[k, r] = Z[n, columns[k]]
+        n_own = 0
+        for k in range(own.size):
+            n_own += Z[n, own[k]]
+            Z[n, own[k]] = 0
+        half_precision[r] = 0.5 / (noise_var + n_own * feature_var)
+    if J > 0:
+        np.dot(A, x.T, g)
+        np.dot(gram, bits, forms)
+    for k in range(J):
+        for r in range(BLOCK):
+            s[r] -= bits[k, r] * (2.0 * g[k, r] - forms[k, r])
+            g[k, r] -= forms[k, r]
+            square[k, r] = gram[k, k]
+    for r in range(rows.size):
+        n = rows[r]
+        for c in range(missing_start[n], missing_start[n + 1]):
+            d = missing_dim[c]
             total = 0.0
             for k in range(J):
-                total += z[k] * features[d, k]
+                total += bits[k, r] * features[d, k]
+            s[r] -= total * total
             for k in range(J):
-                g[k] += total * features[d, k]
-                square[k] -= features[d, k] * features[d, k]
+                g[k, r] += total * features[d, k]
+                square[k, r] -= features[d, k] * features[d, k]
 
-        # --- free bits, own columns in the variance
-        n_own = 0
-        for k in own:
-            n_own += int(Z[n, k])
-        half_precision = 0.5 / (noise_var + n_own * feature_var)
-        next_bit = 0
-        while next_bit < n_free:  # once, and again after each flip
-            for k in range(next_bit, n_free):
-                step = 1.0 - 2.0 * z[k]
-                # eq: own.weighted-bit
-                delta[k] = step * odds[k] + half_precision * (2.0 * step * g[k] - square[k])
-            while next_bit < n_free:
-                k = next_bit
-                next_bit += 1
-                if delta[k] > -40.0 and flips(delta[k], uniform(stream)):
-                    step = 1.0 - 2.0 * z[k]
-                    z[k] += step
-                    Z[n, columns[k]] = 1 - Z[n, columns[k]]
+    # --- free bits, own columns in the variance
+    for k in range(n_free):
+        for r in range(BLOCK):
+            step = 1.0 - 2.0 * bits[k, r]
+            # eq: own.weighted-bit
+            delta[r] = step * odds[k] + half_precision[r] * (2.0 * step * g[k, r] - square[k, r])
+        for r in range(rows.size):
+            if delta[r] > -40.0 and flips(delta[r], uniform(streams, r)):
+                n = rows[r]
+                step = 1.0 - 2.0 * bits[k, r]
+                bits[k, r] += step
+                Z[n, columns[k]] = 1 - Z[n, columns[k]]
+                s[r] += square[k, r] - 2.0 * step * g[k, r]
+                for j in range(J):
+                    g[j, r] -= step * gram[k, j]
+                for c in range(missing_start[n], missing_start[n + 1]):
+                    d = missing_dim[c]
                     for j in range(J):
-                        g[j] -= step * gram[k, j]
-                    for d in cells:
-                        t = step * features[d, k]
-                        for j in range(J):
-                            g[j] += t * features[d, j]
-                    break
+                        g[j, r] += step * features[d, k] * features[d, j]
 
-        # --- own columns: their number, then their values given the residual
+    # --- own columns: their number, then their values given the residual; missing cells given all of it
+    n_born = 0
+    terms = np.empty(64)
+    for r in range(rows.size):
+        n = rows[r]
+        n_cells = missing_start[n + 1] - missing_start[n]
         count = 0
         if new_rate > 0.0:
-            s = 0.0
-            for d in range(n_dims):
-                s += x_n[d] * x_n[d]
-            for k in range(J):
-                s -= z[k] * (b[k] + g[k])
-            u = uniform(stream)
-            count = draw_new(0.0, max(s, 0.0), n_dims - cells.size, ridge, 1.0 / noise_var, new_rate, terms, u)
-        n_new[i] = count
+            u = uniform(streams, r)
+            count = draw_new(0.0, max(s[r], 0.0), n_dims - n_cells, ridge, 1.0 / noise_var, new_rate, terms, u)
+        n_new[r] = count
+        if count == 0 and n_cells == 0:
+            continue
         if n_born + count > most:
-            return born[:0]
+            return born, n_born + count
         while n_born + count > born.shape[0]:
             longer = np.empty((2 * born.shape[0], n_dims))
-            longer[:n_born] = born[:n_born]
+            for j in range(n_born):
+                for d in range(n_dims):
+                    longer[j, d] = born[j, d]
             born = longer
-        for d in cells:
-            is_seen[d] = False
+        for c in range(missing_start[n], missing_start[n + 1]):
+            is_seen[missing_dim[c]] = False
         if count > 0:
-            for d in range(n_dims):
-                e[d] = x_n[d]
-                for k in range(J):
-                    e[d] -= z[k] * features[d, k]
             shrink = (1.0 - math.sqrt(ridge / (count + ridge))) / count
             for d in range(n_dims):
+                e = x[r, d]
+                for k in range(J):
+                    e -= bits[k, r] * features[d, k]
                 total = 0.0
                 for j in range(n_born, n_born + count):
-                    born[j, d] = normal(stream)
+                    born[j, d] = normal(streams, r)
                     total += born[j, d]
                 for j in range(n_born, n_born + count):
                     if is_seen[d]:  # as eq: DV09.new-feature-values
-                        born[j, d] = math.sqrt(feature_var) * (born[j, d] - shrink * total) + e[d] / (count + ridge)
+                        born[j, d] = math.sqrt(feature_var) * (born[j, d] - shrink * total) + e / (count + ridge)
                     else:
                         born[j, d] *= math.sqrt(feature_var)
-
-        # --- missing cells given all of it
         for c in range(missing_start[n], missing_start[n + 1]):
             d = missing_dim[c]
             mean = 0.0
             for k in range(J):
-                mean += z[k] * features[d, k]
+                mean += bits[k, r] * features[d, k]
             for j in range(n_born, n_born + count):
                 mean += born[j, d]
-            filled[c] = offset[d] + scale[d] * (mean + math.sqrt(noise_var) * normal(stream))
+            filled[c] = offset[d] + scale[d] * (mean + math.sqrt(noise_var) * normal(streams, r))
             is_seen[d] = True
         n_born += count
-    return born[:n_born]
+    return born, n_born
 
 
-def _chunk_sums(X, missing_start, missing_dim, filled, Z, chunk, first, grams, crosses):
-    """grams[i] = z'z and crosses[i] = z'X of chunk first + i of `chunk` rows each, missing cells filled.
+def _sum_chunk(X, missing_start, missing_dim, filled, Z, columns, first, last, kept, gram, cross):
+    """kept, flat, gets these columns of rows first to last; gram and cross their z'z and z'X, missing cells filled.
 
-    Sums over all chunks, in their order, have the same bits whichever thread made which. Cost O(K (K + D)) per row.
+    Cost O(K (K + D)) per row.
     """
-    n_rows, K = Z.shape
-    bits = np.zeros((BLOCK, K))
-    gram = np.zeros((K, K))
-    cross = np.zeros((K, X.shape[1]))
-    for i in range(grams.shape[0]):
-        end = min((first + i + 1) * chunk, n_rows)
-        grams[i] = 0.0
-        crosses[i] = 0.0
-        for start in range((first + i) * chunk, end, BLOCK):
-            stop = min(start + BLOCK, end)
-            for n in range(start, stop):
-                for k in range(K):
-                    bits[n - start, k] = Z[n, k]
-                for c in range(missing_start[n], missing_start[n + 1]):
-                    for k in range(K):
-                        crosses[i, k, missing_dim[c]] += bits[n - start, k] * filled[c]
-            some = bits[: stop - start]
-            np.dot(some.T, some, gram)
-            np.dot(some.T, X[start:stop], cross)
-            grams[i] += gram
-            crosses[i] += cross
+    J = columns.size
+    bits = np.zeros((BLOCK, J))
+    part_gram = np.zeros((J, J))
+    part_cross = np.zeros((J, X.shape[1]))
+    gram[:] = 0.0
+    cross[:] = 0.0
+    for start in range(first, last, BLOCK):
+        stop = min(start + BLOCK, last)
+        for n in range(start, stop):
+            for k in range(J):
+                bits[n - start, k] = Z[n, columns[k]]
+                kept[n * J + k] = Z[n, columns[k]]
+            for c in range(missing_start[n], missing_start[n + 1]):
+                for k in range(J):
+                    cross[k, missing_dim[c]] += bits[n - start, k] * filled[c]
+        some = bits[: stop - start]
+        np.dot(some.T, some, part_gram)
+        np.dot(some.T, X[start:stop], part_cross)
+        gram += part_gram
+        cross += part_cross
 
 
 flips = inlined(_flips)
-count_owners = jit(_count_owners)
-update_rows = jit(_update_rows)
-chunk_sums = jit(_chunk_sums)
+block_room = jit(_block_room)
+update_block = jit(_update_block)
+sum_chunk = jit(_sum_chunk)

@@ -23,21 +23,21 @@ def _mixed(x):
     return x ^ (x >> np.uint64(31))
 
 
-def _start_stream(key, row, stream):
-    """Set `stream`, one 64-bit number, to the beginning of the row's numbers."""
-    stream[0] = mixed(np.uint64(key) + (np.uint64(row) + np.uint64(1)) * _STEP)
+def _start_stream(key, row):
+    """The beginning of the row's numbers, to be kept in an array of 64-bit numbers with other rows' streams."""
+    return mixed(np.uint64(key) + (np.uint64(row) + np.uint64(1)) * _STEP)
 
 
-def _uniform(stream):
-    """The next number in [0, 1)."""
-    stream[0] += _STEP
-    return (mixed(stream[0]) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+def _uniform(streams, i):
+    """The next number in [0, 1) of streams[i]."""
+    streams[i] += _STEP
+    return (mixed(streams[i]) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
 
 
-def _normal(stream):
-    """The next standard normal number (Box & Muller)."""
-    radius = math.sqrt(-2.0 * math.log(1.0 - uniform(stream)))
-    return radius * math.cos(2.0 * math.pi * uniform(stream))
+def _normal(streams, i):
+    """The next standard normal number of streams[i] (Box & Muller)."""
+    radius = math.sqrt(-2.0 * math.log(1.0 - uniform(streams, i)))
+    return radius * math.cos(2.0 * math.pi * uniform(streams, i))
 
 
 mixed = inlined(_mixed)

@@ -7,34 +7,19 @@ anew. What a column is cannot change meanwhile, so that every row of the half is
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from thali.kernels.parallel_rows import BLOCK, chunk_sums, count_owners, update_rows
+from thali.kernels.parallel_rows import BLOCK
+from thali.kernels.parallel_sweep import CHUNK, FAILED, FULL, N_BORN, N_COLUMNS, N_KEPT, N_SHARED, PHASE, sweep_rows
 from thali.observations._gaussian import GaussianData, GaussianRows
-from thali.threads import in_spans
+from thali.threads import together
 
 Array = np.ndarray
 
-_LEAST_ROWS = 8 * BLOCK  # for a thread: with fewer it takes longer to wake it than to draw them
-_CHUNK = 1024  # rows whose statistics are one product: sums have the same bits on any number of threads
-_MOST_BORN = 2_000  # columns of single rows; where there are more, `room_for` says what is wrong
-
-
-class Roles(NamedTuple):
-    """Columns by what the update of a half may do to them."""
-
-    free: Array  # each row has them or not, as its data say
-    fixed: Array  # all owners, two or more, are of this half
-    own: Array  # the one owner is of this half
-
-
-def column_roles(outside: Array, inside: Array) -> Roles:
-    """From the numbers of owners in the other half and in this one."""
-    # eq: own.column-roles
-    alone = outside == 0
-    return Roles(*map(np.flatnonzero, (~alone, alone & (inside > 1), alone & (inside == 1))))
+_LEAST_ROWS = 16 * BLOCK  # for a thread: with fewer it takes longer to wake it than to draw them
 
 
 class ParallelGaussian:
@@ -56,76 +41,54 @@ class ParallelGaussian:
         new_rate: float,
         n_threads: int | None = None,
     ) -> GaussianRows:
-        Z, A, filled = local.z.copy(), self.drawn_features(rng, local), np.empty_like(local.filled)
-        key = rng.integers(2**64, dtype=np.uint64)
-        if new_rate == 0:  # finitely many columns, used or not
-            counts, none = np.diag(local.gram), np.zeros(0, np.int64)
-            roles, rows = Roles(np.arange(len(counts)), none, none), np.arange(data.n_rows)
-            self._update(rng, key, data, filled, Z, A, rows, roles, draw_weights(counts), new_rate, n_threads)
-            return _statistics(data, Z, filled, n_threads)
-        first = np.frombuffer(rng.bytes(data.n_rows), np.uint8) < 128
-        for half in (first, ~first):
-            owners = np.zeros((2, Z.shape[1]), np.int64)
-            count_owners(Z, half, owners)
-            roles, rows = column_roles(*owners), np.flatnonzero(half)
-            weights = draw_weights(owners.sum(axis=0)[roles.free])
-            n_new, born = self._update(rng, key, data, filled, Z, A, rows, roles, weights, new_rate, n_threads)
-            kept = np.sort(np.concatenate(roles[:2]))
-            if len(born) or len(kept) < len(A):
-                A, wide = np.vstack([A[kept], born]), np.zeros((len(Z), len(kept) + len(born)), np.uint8)
-                wide[:, : len(kept)] = Z[:, kept]
-                wide[np.repeat(rows, n_new), len(kept) + np.arange(len(born))] = 1
-                Z = wide
-        return _statistics(data, Z, filled, n_threads)
+        n_rows, K = local.z.shape
+        features, counts = self.drawn_features(rng, local), np.diag(local.gram).astype(np.int64)
+        keys = rng.integers(2**64, size=2, dtype=np.uint64)
+        room = K if new_rate == 0 else 8 + K + K // 4
+        weights = draw_weights(np.concatenate([counts, np.ones(room - K, np.int64)]))
+        while True:
+            shared, arrays, results = self._sweep_arrays(data, local, counts, features, weights, new_rate, keys)
+            together(partial(_sweep_with_others, shared, arrays), n_rows // _LEAST_ROWS, n_threads)
+            if shared[PHASE] >= FAILED:
+                raise MemoryError("There was not enough memory to draw the rows. Use fewer threads, or fewer rows.")
+            if shared[PHASE] < FULL:
+                kept, grams, crosses, filled = results
+                J = int(shared[N_KEPT])
+                gram, cross = np.sum(grams[:, :J, :J], axis=0), np.sum(crosses[:, :J], axis=0)
+                return GaussianRows(kept[: n_rows * J].reshape(n_rows, J), gram, cross, filled)
+            # once more from the beginning, with the same draws: they depend on the keys only
+            room = self.room_for(int(shared[N_COLUMNS] + shared[N_BORN]), data, new_rate)
+            weights = np.concatenate([weights, draw_weights(np.ones(room - len(weights), np.int64))])
 
-    def _update(
-        self,
-        rng: np.random.Generator,
-        key: np.uint64,
-        data: GaussianData,
-        filled: Array,
-        Z: Array,
-        A: Array,
-        rows: Array,
-        roles: Roles,
-        weights: Array,
-        new_rate: float,
-        n_threads: int | None,
-    ) -> tuple[Array, Array]:
-        """(how many own columns each row has, their features); Z and the missing cells change in place."""
+    def _sweep_arrays(
+        self, data: GaussianData, local: GaussianRows, counts: Array, features: Array, weights: Array, new_rate: float,
+        keys: Array,
+    ) -> tuple[Array, tuple[Any, ...], tuple[Array, ...]]:  # fmt: skip
+        """(what threads share, arguments of `sweep_rows`, those that get the results), with room for the weights."""
+        (n_rows, n_dims), K, room = data.X.shape, len(features), len(weights)
         noise, scale = self.units
-        offset = np.zeros(data.n_dims) if self.offset is None else np.array(self.offset, dtype=float)
-        scale = np.ones(data.n_dims) if scale is None else scale
+        offset = np.zeros(n_dims) if self.offset is None else np.array(self.offset, dtype=float)
+        scale = np.ones(n_dims) if scale is None else scale
         with np.errstate(divide="ignore"):  # a weight that rounds to 0 or 1
             odds = np.log(weights) - np.log1p(-weights)
-        order = rng.permutation(len(odds))  # of the bits, whatever the columns' own order tells about them
-        columns, odds = np.concatenate([roles.free[order], roles.fixed]), odds[order]
-        A = A[columns]
-        gram, features = A @ A.T, np.ascontiguousarray(A.T)
-        n_new = np.zeros(len(rows), np.int64)
-
-        def work(span: slice) -> Array:
-            return update_rows(
-                data.X, offset, scale, data.missing_start, data.missing_dim, filled, Z, rows[span], columns, len(odds),
-                roles.own, features, gram, odds, new_rate, noise, float(self.feature_var), key, _MOST_BORN, n_new[span],
-            )  # fmt: skip
-
-        born = in_spans(work, len(rows), BLOCK, _LEAST_ROWS, n_threads)
-        if n_new.any():
-            self.room_for(len(columns) + int(n_new.sum()), data, new_rate)
-        return n_new, np.vstack(born)
-
-
-def _statistics(data: GaussianData, Z: Array, filled: Array, n_threads: int | None) -> GaussianRows:
-    """Row variables with z'z and z'X, summed over chunks of rows."""
-    n_chunks, K = -(-data.n_rows // _CHUNK), Z.shape[1]
-    grams, crosses = np.empty((n_chunks, K, K)), np.empty((n_chunks, K, data.n_dims))
-
-    def work(chunks: slice) -> None:
-        chunk_sums(
-            data.X, data.missing_start, data.missing_dim, filled, Z, _CHUNK, chunks.start, grams[chunks],
-            crosses[chunks],
+        A, filled, kept = np.empty((room, n_dims)), np.empty_like(local.filled), np.empty(n_rows * room, np.uint8)
+        A[:K] = features
+        shared = np.zeros(N_SHARED, np.int64)
+        shared[N_COLUMNS] = K
+        n_chunks = -(-n_rows // CHUNK)
+        grams, crosses = np.empty((n_chunks, room, room)), np.empty((n_chunks, room, n_dims))
+        Z, born, born_rows = np.empty((n_rows, room), np.uint8), np.empty((room, n_dims)), np.empty(room, np.int64)
+        part_owners, owners = np.empty((-(-n_rows // (2 * BLOCK)), room), np.int64), np.empty((2, room), np.int64)
+        arguments = (
+            data.X, offset, scale, data.missing_start, data.missing_dim, filled, local.z, counts, A, odds, new_rate,
+            noise, float(self.feature_var), keys, shared, Z, part_owners, owners, born, born_rows, kept, grams, crosses,
         )  # fmt: skip
+        return shared, arguments, (kept, grams, crosses, filled)
 
-    in_spans(work, n_chunks, 1, 1, n_threads)
-    return GaussianRows(Z, np.sum(grams, axis=0), np.sum(crosses, axis=0), filled)
+
+def _sweep_with_others(shared: Array, arguments: tuple[Any, ...], is_last: bool) -> None:
+    try:
+        sweep_rows(*arguments, is_last)
+    except BaseException:
+        shared[PHASE] = FAILED  # nobody waits for this thread
+        raise
