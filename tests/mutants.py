@@ -94,7 +94,7 @@ MUTANTS = {
     ),
     "own columns not in the variance": (
         "conditional_rows.py",
-        ("half_precision[r] = 0.5 / (noise_var + n_own * feature_var)", "half_precision[r] = 0.5 / noise_var"),
+        ("half_precision = 0.5 / (noise_var + n_own * feature_var)", "half_precision = 0.5 / noise_var"),
     ),
     "uncollapsed scan in column order": (
         "conditional_rows.py",
