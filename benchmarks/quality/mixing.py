@@ -1,12 +1,13 @@
 """How fast do the samplers mix? Effective samples of K, log joint and a held-out score per second.
 
     python benchmarks/quality/mixing.py [--sets A,B] [--variants A,B] [--chains 2] [--warmup 150] [--draws 600]
+        [--hidden 0.05]
 
 All chains start at the codes that made the data, so that mixing is compared, not the luck of a start, and
 hyperparameters are learned. 5 % of the cells are hidden, the same for all; the score of a state is the mean log density
-that it gives them. Seconds are CPU seconds of sampling on one thread, without start and warm-up; variants take turns,
-chain by chain. A variant must leave the posterior alone, so all means have to agree: where they do not, the last table
-says so. See benchmarks/README.md.
+that it gives them (none with --hidden 0). Seconds are CPU seconds of sampling on one thread, without start and warm-up;
+variants take turns, chain by chain. A variant must leave the posterior alone, so all means have to agree: where they do
+not, the last table says so. See benchmarks/README.md.
 """
 
 import argparse
@@ -47,28 +48,28 @@ VARIANTS: dict[str, Any] = {
 }
 WEIGHTED_VARIANTS = ("uncollapsed", "slice")
 SUMMARIES = {"n_features": ".2f", "n_common": ".2f", "log_joint": ".1f", "score": ".4f"}
-HIDDEN = 0.05  # share of the cells
+HIDDEN = 0.05  # of the cells, unless told otherwise
 FEWEST_CHANGES = 10  # of a summary, in all chains: with fewer its effective size means nothing
 KEY = ("set", "variant", "chain")
 Entry = dict[str, Any]
 
 
-def hide(X: np.ndarray) -> np.ndarray:
+def hide(X: np.ndarray, share: float) -> np.ndarray:
     """X with NaN in the hidden cells; every row and dim keeps a cell."""
     hidden = X.copy()
-    hidden[np.random.default_rng(0).random(X.shape) < HIDDEN] = np.nan
+    hidden[np.random.default_rng(0).random(X.shape) < share] = np.nan
     hidden[np.isnan(hidden).all(axis=1), 0] = X[np.isnan(hidden).all(axis=1), 0]
     return hidden
 
 
 def run_chain(
-    problem: QualitySet, observation: Any, inference: Any, chain: int, n_warmup: int, n_draws: int
+    problem: QualitySet, observation: Any, inference: Any, chain: int, n_warmup: int, n_draws: int, share: float
 ) -> dict[str, Any]:
     """Traces of one chain, and the CPU seconds its draws took."""
-    X = hide(problem.X)
+    X = hide(problem.X, share)
     model = Model(IBP(), observation.adapt(X))
     data = model.observation.prepare(X)
-    score = scorer(X, problem.X)
+    score = scorer(X, problem.X) if share > 0 else lambda draw: 0.0
     rng = np.random.default_rng([chain, 17])
     state = at_truth(inference, rng, model, data, problem)
     traces: dict[str, list[float]] = {name: [] for name in SUMMARIES}
@@ -141,10 +142,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--chains", type=int, default=2, metavar="N")
     parser.add_argument("--warmup", type=int, default=150, metavar="N")
     parser.add_argument("--draws", type=int, default=600, metavar="N")
+    parser.add_argument("--hidden", type=float, default=HIDDEN, metavar="SHARE", help="of the cells")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file, or continue it")
     options = parser.parse_args(arguments)
 
-    record = Record(options.json, {"n_warmup": options.warmup, "n_draws": options.draws, "hidden": HIDDEN}, KEY)
+    record = Record(options.json, {"n_warmup": options.warmup, "n_draws": options.draws, "hidden": options.hidden}, KEY)
     record.about = {"machine": machine()}
     rows = []
     with threadpool_limits(1):
@@ -153,11 +155,12 @@ def main(arguments: list[str] | None = None) -> int:
             model = MODELS[problem.law]
             variants = [v for v in options.variants if problem.law == "none" or v in WEIGHTED_VARIANTS]
             for variant in variants:
-                run_chain(problem, model, VARIANTS[variant], 0, 1, 4)  # compiles, or loads from the cache
+                run_chain(problem, model, VARIANTS[variant], 0, 1, 4, options.hidden)  # compiles, or loads
             for chain in range(options.chains):
                 for variant in variants:
                     if not record.has(name, variant, chain):
-                        entry = run_chain(problem, model, VARIANTS[variant], chain, options.warmup, options.draws)
+                        settings = chain, options.warmup, options.draws, options.hidden
+                        entry = run_chain(problem, model, VARIANTS[variant], *settings)
                         record.add({"set": name, "variant": variant, **entry})
             for variant in variants:
                 rows.append(summarise([e for e in record.entries if (e["set"], e["variant"]) == (name, variant)]))

@@ -44,7 +44,8 @@ def _block_room(n_columns, n_dims):
     forms = np.zeros((n_columns, BLOCK))
     g = np.zeros((n_columns, BLOCK))
     square = np.zeros((n_columns, BLOCK))
-    return x, bits, forms, g, square, np.zeros((3, BLOCK)), np.zeros(BLOCK, np.uint64), np.ones(n_dims, np.bool_)
+    of_rows, of_columns = np.zeros((3, BLOCK)), np.zeros((3, n_columns))
+    return x, bits, forms, g, square, of_rows, of_columns, np.zeros(BLOCK, np.uint64), np.ones(n_dims, np.bool_)
 
 
 def _update_block(
@@ -63,11 +64,12 @@ def _update_block(
 
     Each bit is drawn for all rows before the next: loops over rows are long enough for vectors, those over bits not.
     """
-    x, bits, forms, g, square, floats, streams, is_seen = room
+    x, bits, forms, g, square, of_rows, of_columns, streams, is_seen = room
     n_dims = X.shape[1]
     J = columns.size
     ridge = noise_var / feature_var
-    s, delta, half_precision = floats[0], floats[1], floats[2]
+    s, delta, half_precision = of_rows[0], of_rows[1], of_rows[2]
+    z, more_g, less_square = of_columns[0], of_columns[1], of_columns[2]
 
     # --- data, bits, and forms over observed cells: s = |x - z A|^2, g = A (x - z A)', square_k = |A_k|^2
     for r in range(rows.size):
@@ -101,15 +103,23 @@ def _update_block(
             square[k, r] = gram[k, k]
     for r in range(rows.size):
         n = rows[r]
-        for c in range(missing_start[n], missing_start[n + 1]):
-            d = missing_dim[c]
-            total = 0.0
+        if missing_start[n + 1] > missing_start[n]:
             for k in range(J):
-                total += bits[k, r] * features[d, k]
-            s[r] -= total * total
+                z[k] = bits[k, r]
+                more_g[k] = 0.0
+                less_square[k] = 0.0
+            for c in range(missing_start[n], missing_start[n + 1]):
+                d = missing_dim[c]
+                total = 0.0
+                for k in range(J):
+                    total += z[k] * features[d, k]
+                s[r] -= total * total
+                for k in range(J):
+                    more_g[k] += total * features[d, k]
+                    less_square[k] += features[d, k] * features[d, k]
             for k in range(J):
-                g[k, r] += total * features[d, k]
-                square[k, r] -= features[d, k] * features[d, k]
+                g[k, r] += more_g[k]
+                square[k, r] -= less_square[k]
 
     # --- free bits, own columns in the variance
     for k in range(n_free):
@@ -126,10 +136,15 @@ def _update_block(
                 s[r] += square[k, r] - 2.0 * step * g[k, r]
                 for j in range(J):
                     g[j, r] -= step * gram[k, j]
-                for c in range(missing_start[n], missing_start[n + 1]):
-                    d = missing_dim[c]
+                if missing_start[n + 1] > missing_start[n]:
                     for j in range(J):
-                        g[j, r] += step * features[d, k] * features[d, j]
+                        more_g[j] = 0.0
+                    for c in range(missing_start[n], missing_start[n + 1]):
+                        d = missing_dim[c]
+                        for j in range(J):
+                            more_g[j] += step * features[d, k] * features[d, j]
+                    for j in range(J):
+                        g[j, r] += more_g[j]
 
     # --- own columns: their number, then their values given the residual; missing cells given all of it
     n_born = 0
@@ -152,6 +167,8 @@ def _update_block(
                 for d in range(n_dims):
                     longer[j, d] = born[j, d]
             born = longer
+        for k in range(J):
+            z[k] = bits[k, r]
         for c in range(missing_start[n], missing_start[n + 1]):
             is_seen[missing_dim[c]] = False
         if count > 0:
@@ -159,7 +176,7 @@ def _update_block(
             for d in range(n_dims):
                 e = x[r, d]
                 for k in range(J):
-                    e -= bits[k, r] * features[d, k]
+                    e -= z[k] * features[d, k]
                 total = 0.0
                 for j in range(n_born, n_born + count):
                     born[j, d] = normal(streams, r)
@@ -173,7 +190,7 @@ def _update_block(
             d = missing_dim[c]
             mean = 0.0
             for k in range(J):
-                mean += bits[k, r] * features[d, k]
+                mean += z[k] * features[d, k]
             for j in range(n_born, n_born + count):
                 mean += born[j, d]
             filled[c] = offset[d] + scale[d] * (mean + math.sqrt(noise_var) * normal(streams, r))
