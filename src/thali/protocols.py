@@ -296,7 +296,8 @@ class ParallelRows(ConditionalRows, Protocol):
         new_rate: float,
         n_threads: int | None = None,
     ) -> Any:
-        """As `conditional_sweep`, given the weights of columns, which `draw_weights` makes from their counts.
+        """As `conditional_sweep`, given the weights of columns, which `draw_weights` makes from their counts: those
+        at the beginning, and one for each column that may be born.
 
         On at most `n_threads` threads, None for one per core; the bits do not depend on it.
         """

@@ -38,7 +38,7 @@ def _flips(delta, u):
 
 
 def _block_room(n_columns, n_dims):
-    """What `update_block` works in, for so many columns; `born` grows."""
+    """What `update_block` works in: arrays by row and dim, by column and row, by row, by column, streams, dims."""
     x = np.zeros((BLOCK, n_dims))
     bits = np.zeros((n_columns, BLOCK))
     forms = np.zeros((n_columns, BLOCK))

@@ -64,6 +64,7 @@ def _shuffle(columns, key, number):
 
 @jit
 def _add_parts(part_owners, n_columns, owners):
+    """Owners of the first n_columns columns in all parts."""
     owners[:n_columns] = 0
     for part in range(part_owners.shape[0]):
         for k in range(n_columns):
