@@ -40,13 +40,14 @@ def test_sweep_keeps_the_joint_distribution(prior, n_replicates, model, missing,
     assert result.passed, result.worst
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
         "own weights not in the variance",
-        pytest.param("weights' prior left out", marks=pytest.mark.slow),
-        pytest.param("births without the present state", marks=pytest.mark.slow),
-        pytest.param("births without their proposal", marks=pytest.mark.slow),
+        "weights' prior left out",
+        "births without the present state",
+        "births without their proposal",
     ],
 )
 def test_wrong_sweeps_fail(name, rng):
