@@ -80,8 +80,9 @@ class ParallelGaussian:
         Z, born, born_rows = np.empty((n_rows, room), np.uint8), np.empty((room, n_dims)), np.empty(room, np.int64)
         part_owners, owners = np.empty((-(-n_rows // (2 * BLOCK)), room), np.int64), np.empty((2, room), np.int64)
         arguments = (
-            data.X, offset, scale, data.missing_start, data.missing_dim, filled, local.z, counts, A, odds, new_rate,
-            noise, float(self.feature_var), keys, shared, Z, part_owners, owners, born, born_rows, kept, grams, crosses,
+            data.X, offset, scale, data.missing_start, data.missing_dim, filled, np.ascontiguousarray(local.z), counts,
+            A, odds, new_rate, noise, float(self.feature_var), keys, shared, Z, part_owners, owners, born, born_rows,
+            kept, grams, crosses,
         )  # fmt: skip
         return shared, arguments, (kept, grams, crosses, filled)
 
