@@ -14,6 +14,7 @@ from thali.binary import (
     history_counts,
     left_ordered,
     log_class_size,
+    n_non_empty,
     non_empty,
 )
 from thali.errors import InvalidDataError
@@ -37,15 +38,42 @@ def test_zeros_and_ones_are_taken(Z):
 
 
 @pytest.mark.parametrize(
-    "Z", [[0, 1], 3, [[[1]]], [[2]], [[-1]], [[0.5]], [[np.nan]], [[np.inf]], [["1"]], [[1j]], [[None]], None]
+    "Z",
+    [
+        [0, 1],
+        3,
+        [[[1]]],
+        [[2]],
+        np.array([[2]], np.uint8),
+        [[-1]],
+        [[0.5]],
+        [[np.nan]],
+        [[np.inf]],
+        [["1"]],
+        [[1j]],
+        [[None]],
+        None,
+    ],
 )
 def test_anything_else_is_refused(Z):
     with pytest.raises(InvalidDataError, match="Got"):
         check_binary(Z)
 
 
-def test_counts_of_many_rows_do_not_overflow():
-    assert column_counts(np.ones((300, 2), np.uint8)).tolist() == [300, 300]
+@pytest.mark.parametrize("n_rows", [0, 1, 254, 255, 256, 257, 300, 509, 510, 511, 65_026, 70_000])
+def test_counts_do_not_overflow(n_rows, rng):
+    Z = np.ones((n_rows, 3), np.uint8)
+    Z[:, 1] = rng.integers(2, size=n_rows)
+    wanted = [n_rows, int(Z[:, 1].astype(int).sum()), n_rows]
+    assert column_counts(Z).tolist() == wanted
+    assert column_counts(np.asfortranarray(Z)).tolist() == wanted
+    assert column_counts(Z.astype(bool)).tolist() == wanted
+    assert column_counts(Z[:, :0]).shape == (0,)
+
+
+def test_non_empty_columns_are_counted():
+    assert n_non_empty(np.array([[0, 1, 0], [0, 1, 1]], np.uint8)) == 2
+    assert n_non_empty(np.zeros((3, 0), np.uint8)) == 0
 
 
 def test_non_empty_drops_columns_of_zeros():

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit
 
+from thali.binary import n_non_empty
 from thali.consensus import Consensus, evenly, find_consensus
 from thali.diagnostics import Filters
 from thali.matching import cosine, similarity
@@ -144,7 +145,7 @@ class Draws(Posterior):
             for name in getattr(model, part).learned
         }
         draws = {
-            "n_features": _stack([int(d.z.any(axis=0).sum()) for d in flat], shape),
+            "n_features": _stack([n_non_empty(d.z) for d in flat], shape),
             "n_on": _stack([int(d.z.sum()) for d in flat], shape),
             "log_joint": _stack([d.log_joint for d in flat], shape),
             "free_energy": _stack([d.free_energy for d in flat], shape),

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from thali.binary import column_counts
 from thali.inference.z_chain import ZChain
 from thali.protocols import ConditionalRows, Predictive, Sticks
 
@@ -25,7 +26,7 @@ class SliceSampler(ZChain):
 
     def sweep(self, rng: np.random.Generator, prior: Any, observation: Any, data: Any, local: Any) -> tuple[Any, float]:
         n_rows = len(local.z)
-        weights = prior.draw_weights(rng, local.z.sum(axis=0, dtype=np.int64), n_rows)
+        weights = prior.draw_weights(rng, column_counts(local.z), n_rows)
         # eq: T07.slice
         level = max(rng.random() * weights.min(initial=1.0), 1e-300)
         unused = prior.draw_unused(rng, level, n_rows)

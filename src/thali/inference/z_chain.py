@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from thali.binary import n_non_empty
 from thali.inference.moves import can_move, column_weight, metropolis, random_move
 from thali.inference.search import KINDS, find_start
 from thali.model import Model
@@ -74,8 +75,7 @@ class ZChain(Spec):
         prior = model.prior.resample(rng, prior, local.z)
         observation = model.observation.resample(rng, observation, data, local)
         state = ZState(prior, observation, local)
-        n_features = int(local.z.any(axis=0).sum())
-        return state, SweepInfo(log_joint(state, model, data), n_features, drift)
+        return state, SweepInfo(log_joint(state, model, data), n_non_empty(local.z), drift)
 
     def record(self, state: ZState, info: SweepInfo, data: Any) -> Draw:
         return as_draw(state, info.log_joint, data)

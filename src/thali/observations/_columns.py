@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from thali.kernels.collapsed_entropy import collapsed_entropy
 from thali.kernels.column_moves import propose_exclusive_or, propose_rebirth, propose_recoding
 from thali.observations._gaussian import GaussianData, GaussianRows, with_room
 
@@ -80,35 +81,13 @@ class ColumnProposals:
     def bit_entropy(self, data: GaussianData, local: GaussianRows, log_odds: Array) -> float:
         """Sum over all bits of the entropy of their single-site conditional, in nats.
 
-        The conditionals are those of a sweep, for all rows at once: three matrix products. Columns that one row alone
-        has, and missing cells, are taken as they are.
+        The conditionals are those of a sweep; columns that one row alone has, and missing cells, are taken as they are.
         """
-        n_features = local.z.shape[1]
-        if n_features == 0:
+        if local.z.shape[1] == 0:
             return 0.0
         X, _, square = data.standardised(self.offset, self.units[1], local.filled)
-        Z = local.z.astype(float)
         P = np.linalg.inv(self._precision(local))
+        counts = np.diag(local.gram).astype(np.int64)
+        odds_on, odds_off = log_odds[np.maximum(counts - 1, 0)], log_odds[np.minimum(counts, len(log_odds) - 1)]
         mean = P @ self.standard_cross(local)
-        G = mean @ mean.T
-        b, Pz, Gz = X @ mean.T, Z @ P, Z @ G
-        q, zb, zGz = np.sum(Z * Pz, axis=1), np.sum(Z * b, axis=1), np.sum(Z * Gz, axis=1)
-        left = np.maximum(1.0 - q, 1e-12)[:, None]
-        # row removal, as own.row-removal
-        g, h, e = Pz / left, b - Gz, (square - 2 * zb + zGz)[:, None]
-        b -= g * (square - zb)[:, None]
-        Gz += g * (e * q[:, None] / left - (zb - zGz)[:, None]) - h * q[:, None] / left
-        q_out = np.sum(Z * g, axis=1)[:, None]
-        s_out = square[:, None] + np.sum(Z * (Gz - 2 * b), axis=1, keepdims=True)
-        step = 1.0 - 2.0 * Z
-        q_new = q_out + 2 * step * g + np.diag(P) + left * g * g
-        s_new = s_out + 2 * step * (Gz - b) + np.diag(G) - 2 * g * h + e * g * g
-        others = np.diag(local.gram).astype(np.int64) - local.z
-        odds = log_odds[others]
-        free = np.isfinite(odds)
-        v, w = 1.0 / (1.0 + np.maximum(q_new, 0.0)), 1.0 / (1.0 + np.maximum(q_out, 0.0))
-        size = 0.5 * data.n_dims * np.log(v / w) + 0.5 / self.units[0] * (s_out * w - s_new * v)
-        size = np.abs(np.where(free, size + step * np.where(free, odds, 0.0), 0.0))
-        with np.errstate(under="ignore"):
-            t = np.exp(-size)
-        return float(np.sum(np.where(free, np.log1p(t) + size * t / (1.0 + t), 0.0)))
+        return collapsed_entropy(X, square, np.ascontiguousarray(local.z), P, mean, odds_on, odds_off, self.units[0])

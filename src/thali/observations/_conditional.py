@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from thali.binary import non_empty
 from thali.kernels.conditional_rows import conditional_sweep
 from thali.kernels.importance_rows import importance_sweep
 from thali.kernels.weighted_rows import weighted_sweep
@@ -76,7 +77,7 @@ class ConditionalGaussian:
         weights = np.concatenate([used, unused])
         weighted_sweep(X, data.missing_start, data.missing_dim, Z, np.vstack([A, fresh]), weights, noise, rng)
         filled = data.take_filled(self.offset, scale, local.filled)
-        return self.rows(data, Z[:, Z.any(axis=0)], filled)
+        return self.rows(data, non_empty(Z), filled)
 
 
 def _with_room(Z: Array, A: Array, room: int) -> tuple[Array, Array, Array]:

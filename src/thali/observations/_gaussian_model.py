@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from thali.binary import Array, check_binary
+from thali.binary import Array, check_binary, column_counts
 from thali.distributions import InverseGamma, LogNormal, NormalOffset, PerDim
 from thali.errors import InvalidDataError, InvalidParameterError
 from thali.kernels.conditional_rows import draw_features
@@ -331,7 +331,8 @@ class GaussianModel(GaussianPrediction, Spec):
     def codebook(self, data: GaussianData, local: Any) -> dict[str, Array]:
         """Posterior of the features, A_d ~ N(features_d, noise_var_d gram_inv), and the current hyperparameters."""
         noise, scale = self.units
-        used = local.z.any(axis=0)
+        counts = column_counts(local.z)
+        used = counts > 0
         ridge = noise / self.feature_var
         gram = local.gram[np.ix_(used, used)]
         # eq: DV09.feature-posterior
@@ -340,7 +341,7 @@ class GaussianModel(GaussianPrediction, Spec):
         return {
             "features": features if scale is None else features * scale,
             "gram_inv": 0.5 * (gram_inv + gram_inv.T),
-            "counts": local.z[:, used].sum(axis=0, dtype=np.int64),
+            "counts": counts[used],
         }
 
 

@@ -60,7 +60,8 @@ class BetaBernoulli(ScalarHypers):
     def log_prob_class(self, Z: Array) -> float:
         """Log probability of all matrices that differ from Z only by the order of their columns."""
         Z = check_binary(Z)
-        repeats = [*history_counts(Z), self.n_features - int(Z.any(axis=0).sum())]  # of columns, empty ones last
+        repeats = history_counts(Z)
+        repeats.append(self.n_features - sum(repeats))  # of empty columns
         # eq: BB.class-size
         return self.log_prob(Z) + math.lgamma(self.n_features + 1) - sum(math.lgamma(k + 1) for k in repeats)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.special import pdtr
 
-from thali.binary import column_counts, history_counts
+from thali.binary import history_counts, n_non_empty
 from thali.model import Model, check_composition
 from thali.protocols import (
     AuxiliaryRows,
@@ -46,7 +46,7 @@ def _check_total(probability: Array, draws: list[Array], n_features: int | None)
     if n_features is not None:
         assert abs(total - 1.0) < 1e-9, f"log_prob sums to {total} over all matrices"
         return
-    beyond = sum(int((column_counts(Z) > 0).sum() > 6) for Z in draws)
+    beyond = sum(int(n_non_empty(Z) > 6) for Z in draws)
     expected = max(1.0 - total, 0.0) * len(draws)
     chance = min(float(pdtr(beyond, expected)), 1.0 - float(pdtr(beyond - 1, expected)) if beyond else 1.0)
     assert chance > FALSE_ALARM / 2, (

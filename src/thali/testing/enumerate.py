@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from thali.binary import column_counts
+from thali.binary import n_non_empty
 from thali.errors import InvalidParameterError
 from thali.kernels.replicates import sweep_replicates
 from thali.model import Model
@@ -25,7 +25,7 @@ class ExactPosterior(NamedTuple):
 
     def p_k(self, length: int) -> Array:
         """P(number of features in use = 0, 1, ..., length - 1)."""
-        used = [int((column_counts(Z) > 0).sum()) for Z in self.matrices]
+        used = [n_non_empty(Z) for Z in self.matrices]
         return np.bincount(used, self.probability, minlength=length)[:length]
 
     def shared(self) -> Array:
