@@ -41,7 +41,7 @@ def _collapsed_entropy(X, square, Z, P, mean, odds_on, odds_off, noise_var):
         np.dot(P, z, Pz)
         np.dot(G, z, Gz)
 
-        # --- all rows without themselves, as eq: own.row-removal; g and h take the places of Pz and b - Gz
+        # --- each row taken out, as eq: own.row-removal; then g, G z - b and h are in the places of P z, b and G z
         q[:] = 0.0
         zb[:] = 0.0
         zGz[:] = 0.0
