@@ -19,8 +19,11 @@ def check_binary(Z: Any) -> Array:
             f"Z must be a matrix of zeros and ones, one row per observation. Got an array with {Z.ndim} axes; "
             "reshape it to (n_rows, n_features)."
         )
-    is_checked_fast = Z.dtype.kind in "bu" and Z.max(initial=0) <= 1
-    if not is_checked_fast and (Z.dtype.kind not in "if" or not ((Z == 0) | (Z == 1)).all()):
+    if Z.dtype.kind in "bu":
+        is_binary = Z.max(initial=0) <= 1  # faster than comparisons
+    else:
+        is_binary = Z.dtype.kind in "if" and ((Z == 0) | (Z == 1)).all()
+    if not is_binary:
         raise InvalidDataError("Z must hold only 0 and 1. Got other values; use (values > threshold).astype(int).")
     return np.ascontiguousarray(Z, dtype=np.uint8)
 
@@ -52,9 +55,9 @@ def history_counts(Z: Array) -> list[int]:
     """How often each distinct column occurs (the K_h of Griffiths & Ghahramani), empty columns left out."""
     counts = column_counts(Z)
     _, places, n_columns = np.unique(counts, return_inverse=True, return_counts=True)
-    alone = n_columns[places] == 1  # no other column has as many rows, so none can be equal
-    n_alone = int((alone & (counts > 0)).sum())
-    return [1] * n_alone + list(Counter(_keys(Z[:, ~alone & (counts > 0)])).values())
+    used = counts > 0
+    maybe_equal = used & (n_columns[places] > 1)  # columns are equal only if as many rows have them
+    return [1] * int((used & ~maybe_equal).sum()) + list(Counter(_keys(Z[:, maybe_equal])).values())
 
 
 def histories(Z: Any) -> list[int]:

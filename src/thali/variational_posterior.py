@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logit
 
+from thali.binary import column_counts
 from thali.consensus import PERSISTENT, Consensus
 from thali.matching import cosine, similarity
 from thali.model import Model
@@ -157,7 +158,7 @@ class Variational(Posterior):
     def draws(self) -> dict[str, Array]:
         """Label-invariant quantities of each draw as (chain, draw); hyperparameters are the same in all of them."""
         Z = (self.Z(0, i) for i in range(self.n_draws))
-        counts = [z.sum(axis=0, dtype=np.int64) for z in Z]
+        counts = [column_counts(z) for z in Z]
         draws = {
             "n_features": np.array([[np.count_nonzero(n) for n in counts]]),
             "n_on": np.array([[n.sum() for n in counts]]),

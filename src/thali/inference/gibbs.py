@@ -47,12 +47,12 @@ class Gibbs(ZChain):
         if self.births == "importance":
             table = prior.log_odds(n_rows)
             return observation.importance_sweep(rng, data, local, table, new_rate, self.candidates), 0.0
-        if n_rows >= _MANY and _can_share(prior, observation):
+        if n_rows >= _MANY and _can_be_parallel(prior, observation):
             draw_weights = partial(prior.draw_weights, rng, n_rows=n_rows)
             return observation.parallel_sweep(rng, data, local, draw_weights, new_rate, self.n_threads), 0.0
         return observation.conditional_sweep(rng, data, local, prior.log_odds(n_rows), new_rate), 0.0
 
 
-def _can_share(prior: Any, observation: Any) -> bool:
+def _can_be_parallel(prior: Any, observation: Any) -> bool:
     """Whether they are `Weights` and `ParallelRows` (by one method: whole protocols take as long as a hundred rows)."""
     return hasattr(prior, "draw_weights") and hasattr(observation, "parallel_sweep")

@@ -4,6 +4,8 @@ it lands in or near the right mode, where single-site Gibbs from a random start 
 
 import numpy as np
 
+from thali.binary import non_empty
+
 Array = np.ndarray
 
 _MAX_START = 60  # features; a start with more is worse than one that grows
@@ -32,7 +34,7 @@ def spectral_start(rng: np.random.Generator, X: Array, *, has_offset: bool) -> A
         flip = share > 0.5 if has_offset else height / gap <= share - 0.5
         columns.append(~on if flip else on)
     Z = np.array(columns, dtype=np.uint8).T
-    return np.ascontiguousarray(Z[:, Z.any(axis=0)])
+    return non_empty(Z)
 
 
 def source_start(rng: np.random.Generator, X: Array) -> Array:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from thali.binary import non_empty
 from thali.model import Model
 
 Array = np.ndarray
@@ -98,6 +99,6 @@ class Walk:
     def place(self, Z: Array) -> None:
         """Take these bits in place of the current ones. Columns without a member go, unless their number is fixed."""
         if not np.isfinite(self.log_odds[0]):
-            Z = Z[:, Z.any(axis=0)]
+            Z = non_empty(Z)
         completed = self.observation.completed(self.data, self.local)
         self.local = self.observation.place(self.data, np.ascontiguousarray(Z), completed)

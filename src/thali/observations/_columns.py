@@ -88,6 +88,7 @@ class ColumnProposals:
         X, _, square = data.standardised(self.offset, self.units[1], local.filled)
         P = np.linalg.inv(self._precision(local))
         counts = np.diag(local.gram).astype(np.int64)
+        # by the number of other owners; out of range where no row is on, or none is off
         odds_on, odds_off = log_odds[np.maximum(counts - 1, 0)], log_odds[np.minimum(counts, len(log_odds) - 1)]
         mean = P @ self.standard_cross(local)
         return collapsed_entropy(X, square, np.ascontiguousarray(local.z), P, mean, odds_on, odds_off, self.units[0])

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from thali.binary import column_counts
 from thali.distributions import NormalOffset
 from thali.kernels.hard_rows import hard_sweep
 from thali.observations._least_squares import HardData, Statistics
@@ -157,7 +158,7 @@ class HardGaussian:
             size = float(np.mean(features**2 / unit)) if len(features) else self.feature_var.centre
             changes["feature_var"] = max(size, 1e-9 * self.feature_var.centre)
         K = len(features)
-        codebook = {"features": features, "gram_inv": np.zeros((K, K)), "counts": Z.sum(axis=0, dtype=np.int64)}
+        codebook = {"features": features, "gram_inv": np.zeros((K, K)), "counts": column_counts(Z)}
         return self.replace(**changes), codebook
 
 

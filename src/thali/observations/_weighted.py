@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from scipy.special import entr, expit, gammaln
 
-from thali.binary import Array
+from thali.binary import Array, column_counts
 from thali.distributions import NormalOffset, PerDim
 from thali.errors import InvalidDataError
 from thali.kernels.scaled_rows import scaled_sweep
@@ -221,7 +221,7 @@ class WeightedGaussian(MeanFieldCodes, GaussianModel):
         G = A @ A.T
         curve = np.diag(G) / noise + 1.0 / self.weight_var
         pull = (X @ A.T - local.v @ (G - np.diag(np.diag(G)))) / noise
-        odds = log_odds[local.z.sum(axis=0, dtype=np.int64) - local.z]
+        odds = log_odds[column_counts(local.z) - local.z]
         own = ~np.isfinite(odds)  # features of one row stay, or cannot be had
         delta = np.where(own, 0.0, odds) + 0.5 * pull**2 / curve - 0.5 * np.log(self.weight_var * curve)
         p = np.where(own, local.z, expit(delta))

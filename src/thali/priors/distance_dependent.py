@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln
 
-from thali.binary import Array, check_binary
+from thali.binary import Array, check_binary, n_non_empty
 from thali.distributions import Gamma
 from thali.errors import InvalidDataError, InvalidParameterError
 from thali.priors._histories import distinct_columns
@@ -164,7 +164,7 @@ class DistanceDependentIBP(ScalarHypers):
         prior = self.learned.get("mass")
         if prior is None:
             return current
-        n_features, rows = int(Z.any(axis=0).sum()), float((1.0 / self._graph.totals).sum())
+        n_features, rows = n_non_empty(Z), float((1.0 / self._graph.totals).sum())
         if isinstance(prior, Gamma):
             # eq: DD.mass-conditional
             return current.updated(mass=float(rng.gamma(prior.shape + n_features) / (prior.rate + rows)))

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import chdtrc
 
+from thali.binary import n_non_empty
 from thali.model import Model
 from thali.testing.geweke import draw_joint
 
@@ -25,7 +26,7 @@ class SBCResult(NamedTuple):
 def quantities(state: Any, model: Model) -> dict[str, float]:
     """What is ranked: K, the number of ones, and every learned hyperparameter (its first entry if there are many)."""
     z = state.local.z
-    values = {"K": float(z.any(axis=0).sum()), "ones": float(z.sum())}
+    values = {"K": float(n_non_empty(z)), "ones": float(z.sum())}
     for part in ("prior", "observation"):
         for name in getattr(model, part).learned:
             values[name] = float(np.ravel(getattr(getattr(state, part), name))[0])
