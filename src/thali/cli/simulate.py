@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from thali.binary import n_non_empty
 from thali.cli.console import count, file_size, say, show_json
 from thali.cli.model_options import Observation
 from thali.cli.prior_options import AnyPrior, Decay, make_any_prior
@@ -85,7 +84,7 @@ def simulate(
     about |= {"decay": str(decay)} if decay is not None else {}
     about |= {"decay_width": decay_width} if decay_width is not None else {}
     _write(files, truth, about)
-    n_features, n_used = truth.Z.shape[1], n_non_empty(truth.Z)
+    n_features, n_used = truth.Z.shape[1], int(truth.Z.any(axis=0).sum())
     used = f" ({n_used} in use)" if n_used < n_features else ""
     size = f"{count(rows, 'row')} x {count(dims, 'dim')}, {count(n_features, 'feature')}{used}"
     say(f"{size}  {prior} x {observation}, seed {seed}", quiet=quiet)
