@@ -225,7 +225,7 @@ def test_a_wrong_step_is_seen(rng):
 @pytest.mark.slow
 def test_gibbs_sampling_is_right_by_enumeration(rng):
     model = Model(BetaProcess(1.0, 2.0, rounds=2), LinearGaussian(noise_var=0.5, feature_var=1.0))
-    check_inference(CollapsedGibbs(), model, rng.normal(size=(3, 2)), rng)
+    check_inference(CollapsedGibbs(), model, 2.0 * rng.normal(size=(3, 2)), rng)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,14 @@ from thali.protocols import (
     Predictive,
     Prior,
 )
-from thali.testing.enumerate import all_classes, all_matrices, compare_with_exact
+from thali.testing.enumerate import (
+    Comparison,
+    against_exact,
+    all_classes,
+    all_matrices,
+    enumerate_posterior,
+    exact_statistics,
+)
 from thali.testing.zscores import FALSE_ALARM, z_limit, z_scores
 
 Array = np.ndarray
@@ -212,7 +219,10 @@ def _check_prediction(observation: Any, X: Array, fitted: Array, rng: np.random.
 def check_inference(
     inference: Any, model: Model, X: Array, rng: np.random.Generator, *, n_steps: int = 500, max_features: int = 8
 ) -> None:
-    """A sampler on a concrete model and tiny data: pure, reproducible, and right by enumeration."""
+    """A sampler on a concrete model and tiny data: pure, reproducible, and right by enumeration.
+
+    X must say something: a sampler that is blind to a part of it, or to all, would have to fail this very check.
+    """
     assert isinstance(inference, Iterative), f"{type(inference).__name__} lacks methods of Iterative"
     check_composition(model.prior, model.observation, inference)
     adapted = Model(model.prior, model.observation.adapt(X))
@@ -225,6 +235,34 @@ def check_inference(
     assert all(np.array_equal(a, b) for a, b in zip(kept, state.local, strict=True)), "step changed its input state"
     two, _ = inference.step(again, state, adapted, data)
     assert np.array_equal(one.local.z, two.local.z), "the same stream gave another result"
-    scores = compare_with_exact(model, inference, X, second, n_steps=n_steps, max_features=max_features)
+    comparison = against_exact(model, inference, X, second, n_steps=n_steps, max_features=max_features)
+    scores = comparison.scores
     name = max(scores, key=lambda n: abs(scores[n]))
     assert abs(scores[name]) <= z_limit(len(scores)), f"{name} is off by z = {scores[name]:.1f} from enumeration"
+    _check_informative(comparison, model, X, max_features)
+
+
+def _check_informative(comparison: Comparison, model: Model, X: Array, max_features: int) -> None:
+    """Samplers that are right but for other data than X must be told from a right one, with twice the error allowed."""
+    for what, other in _lesser(X).items():
+        exact = exact_statistics(enumerate_posterior(model, other, max_features=max_features), len(X), max_features)
+        gap = np.abs(exact - comparison.expected)[comparison.kept]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            z = np.where(gap > 1e-12, gap / comparison.error[comparison.kept], 0.0)
+        assert z.max() > 2 * z_limit(len(z)), (
+            f"X says too little: a sampler that {what} could not be told from a right one (z = {z.max():.1f}). "
+            f"Give data of several times the noise in which every row and dim counts, or more steps."
+        )
+
+
+def _lesser(X: Array) -> dict[str, Array]:
+    """What a sampler sees of X that is blind in one way or another."""
+    row, dim = np.arange(len(X))[:, None], np.arange(X.shape[1])
+    zeros = np.where(np.isnan(X), X, 0.0)
+    seen = {"takes X for zeros": zeros}
+    for i, which in enumerate(("even", "odd")):
+        if len(X) > 1:
+            seen[f"takes the {which} rows for zeros"] = np.where(row % 2 == i, zeros, X)
+        if X.shape[1] > 1:
+            seen[f"takes the {which} dims for zeros"] = np.where(dim % 2 == i, zeros, X)
+    return seen

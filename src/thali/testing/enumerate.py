@@ -64,7 +64,38 @@ def enumerate_posterior(model: Model, X: Array, *, max_features: int = 8) -> Exa
     return ExactPosterior(matrices, weight / total, top + math.log(total))
 
 
+class Comparison(NamedTuple):
+    """A sampler's P(K = 0, 1, ...) and E[ZZ'] beside the exact ones, and their Monte Carlo errors."""
+
+    names: list[str]
+    estimates: Array  # (n_chains, n_statistics)
+    expected: Array
+    kept: Array  # a K so rare that the chains hardly visit it has no normal error: False
+
+    @property
+    def error(self) -> Array:
+        return self.estimates.std(axis=0, ddof=1) / math.sqrt(len(self.estimates))
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """z-scores by name, of the statistics that are kept."""
+        z = z_scores(self.estimates, self.expected)
+        return {name: float(score) for name, score, keep in zip(self.names, z, self.kept, strict=True) if keep}
+
+
+def exact_statistics(exact: ExactPosterior, n_rows: int, max_features: int) -> Array:
+    """P(K = 0), ..., P(K = max_features) and the lower triangle of E[ZZ']."""
+    return np.concatenate([exact.p_k(max_features + 1), exact.shared()[np.tril_indices(n_rows)]])
+
+
 def compare_with_exact(
+    model: Model, inference: Any, X: Array, rng: np.random.Generator, **settings: int
+) -> dict[str, float]:
+    """z-scores of P(K = 0, 1, ...) and E[ZZ'] of a sampler against enumeration; settings as of `against_exact`."""
+    return against_exact(model, inference, X, rng, **settings).scores
+
+
+def against_exact(
     model: Model,
     inference: Any,
     X: Array,
@@ -74,8 +105,8 @@ def compare_with_exact(
     n_steps: int = 1000,
     n_warmup: int = 50,
     max_features: int = 8,
-) -> dict[str, float]:
-    """z-scores of P(K = 0, 1, ...) and E[ZZ'] of a sampler against enumeration.
+) -> Comparison:
+    """A sampler beside enumeration.
 
     The chains are independent, so their spread is the Monte Carlo error whatever the autocorrelation. Both sides are
     given that K <= max_features, so the cut is exact.
@@ -98,13 +129,10 @@ def compare_with_exact(
                 estimates[chain, info.n_features] += 1.0
                 estimates[chain, length:] += (dense @ dense.T)[pairs]
         estimates[chain] /= n_listed
-    p_k = exact.p_k(length)
-    expected = np.concatenate([p_k, exact.shared()[pairs]])
+    expected = exact_statistics(exact, n_rows, max_features)
     names = [f"P(K={k})" for k in range(length)] + [f"shared({i},{j})" for i, j in zip(*pairs, strict=True)]
-    # a K so rare that the chains are expected to visit it less than 40 times has no normal error: leave it out
-    enough = np.concatenate([p_k * n_chains * n_steps >= 40, np.ones(len(pairs[0]), dtype=bool)])
-    scores = z_scores(estimates, expected)
-    return {name: float(z) for name, z, keep in zip(names, scores, enough, strict=True) if keep}
+    often = expected[:length] * n_chains * n_steps >= 40
+    return Comparison(names, estimates, expected, np.concatenate([often, np.ones(len(pairs[0]), dtype=bool)]))
 
 
 def sweep_against_exact(

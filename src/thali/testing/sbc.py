@@ -1,4 +1,8 @@
-"""Simulation-based calibration (Talts et al. 2018): the rank of a true value among its posterior draws is uniform."""
+"""Simulation-based calibration (Talts et al. 2018): the rank of a true value among its posterior draws is uniform.
+
+Ranks of parameters alone cannot see a sampler that ignores a part of the data: its draws are right given the rest.
+Ranks of quantities that depend on the data too can (Modrak et al. 2023), so both are taken.
+"""
 
 from typing import Any, NamedTuple
 
@@ -7,6 +11,7 @@ from scipy.special import chdtrc
 
 from thali.binary import n_non_empty
 from thali.model import Model
+from thali.protocols import AuxiliaryRows
 from thali.testing.geweke import draw_joint
 
 Array = np.ndarray
@@ -23,14 +28,38 @@ class SBCResult(NamedTuple):
         return min(self.p_values.values()) >= false_alarm / len(self.p_values)
 
 
-def quantities(state: Any, model: Model) -> dict[str, float]:
-    """What is ranked: K, the number of ones, and every learned hyperparameter (its first entry if there are many)."""
-    z = state.local.z
-    values = {"K": float(n_non_empty(z)), "ones": float(z.sum())}
+def quantities(state: Any, model: Model, data: Any, X: Array) -> dict[str, float]:
+    """What is ranked: functions of a state, and of a state and the data X (NaN where cells are missing) together.
+
+    Of the first kind: K, the number of ones, bits and features of the first rows, and every learned hyperparameter (its
+    first entry if there are many). Of the second: the log likelihood of all data, and the first cell as the codes of
+    its row rebuild it.
+    """
+    z, observation = state.local.z, state.observation
+    values = {
+        "K": float(n_non_empty(z)),
+        "ones": float(z.sum()),
+        "bits of row 0": float(z[0].sum()),
+        "shared(0, 1)": float(z[0].astype(float) @ z[1]),
+        "log likelihood": _log_likelihood(observation, state.local, data, X),
+    }
+    book = observation.codebook(data, state.local)
+    codes = observation.codes(z[:, z.any(axis=0)], book)
+    values["cell (0, 0)"] = float(observation.reconstruct(codes[:1], book["features"])[0, 0])
     for part in ("prior", "observation"):
         for name in getattr(model, part).learned:
             values[name] = float(np.ravel(getattr(getattr(state, part), name))[0])
     return values
+
+
+def _log_likelihood(observation: Any, local: Any, data: Any, X: Array) -> float:
+    """log p(X | codes), from X itself, so that a sampler which loses a part of it on the way is seen.
+
+    A model that keeps more than codes is asked for the likelihood of all that it keeps.
+    """
+    if isinstance(observation, AuxiliaryRows):
+        return float(observation.log_evidence(data, local))
+    return float(observation.log_marginal(X, observation.codes_of(local)))
 
 
 def sbc(
@@ -45,16 +74,19 @@ def sbc(
     n_warmup: int = 100,
     thin: int = 5,
     n_bins: int = 8,
+    missing: Array | None = None,
 ) -> SBCResult:
     """Draw truth and data from the model, sample the posterior from the sampler's own start, rank the truth.
 
     Ties (K, ones) are broken at random, which keeps the rank uniform. (n_draws + 1) must be a multiple of n_bins.
+    `missing` marks cells (n_rows, n_dims) that the sampler does not see.
     """
     model = Model(model.prior, model.observation.adapt(np.zeros((1, n_dims))))
     ranks: dict[str, list[int]] = {}
     for _ in range(n_replicates):
-        truth, data, _ = draw_joint(model, inference, rng, n_rows, n_dims)
-        true_values = quantities(truth, model)
+        truth, data, X = draw_joint(model, inference, rng, n_rows, n_dims, missing)
+        X = X if missing is None else np.where(missing, np.nan, X)
+        true_values = quantities(truth, model, data, X)
         state = inference.init(rng, model, data, n_rows)
         for _ in range(n_warmup):
             state, _ = inference.step(rng, state, model, data)
@@ -62,7 +94,7 @@ def sbc(
         for _ in range(n_draws):
             for _ in range(thin):
                 state, _ = inference.step(rng, state, model, data)
-            draws.append(quantities(state, model))
+            draws.append(quantities(state, model, data, X))
         for name, true in true_values.items():
             values = np.array([draw[name] for draw in draws])
             ties = int((values == true).sum())
