@@ -103,7 +103,7 @@ def test_wrong_imputations_fail(name, rng):
 
 @pytest.mark.parametrize("name", LEARNED)
 def test_whole_step(name, rng):
-    result = geweke(LEARNED[name], CollapsedGibbs(moves=1.0), rng, n_replicates=2_500)
+    result = geweke(LEARNED[name], CollapsedGibbs(moves=1.0), rng, n_replicates=2_500, missing=MISSING)
     assert result.passed, result.worst
 
 

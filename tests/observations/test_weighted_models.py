@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.special import gammaln
+from scipy.stats import binom
 
 import thali
 from thali import ICA, FactorAnalysis, Gibbs, LatentFeatures
@@ -161,9 +162,11 @@ def test_a_fit_predicts(fitted):
     filled = model.impute(given)
     assert np.sqrt(np.mean((filled - X)[holes] ** 2)) < 0.5 * spread
     new = given[rows].copy()  # as rows that were not fitted
-    _, lower, upper = model.impute(new, interval=0.9)
-    inside = (X[rows] >= lower) & (X[rows] <= upper)
-    assert inside[holes[rows]].mean() > 0.6
+    for x, hidden, asked in ((X[rows], holes[rows], new), (X, holes, given)):
+        _, lower, upper = model.impute(asked, interval=0.9)
+        inside = ((x >= lower) & (x <= upper))[hidden]
+        assert binom.cdf(inside.sum(), inside.size, 0.9) > 1e-4, inside.mean()
+        assert binom.sf(inside.sum() - 1, inside.size, 0.9) > 1e-4, inside.mean()
     assert model.heldout_score(X, holes, by="cell") > -1.4  # a normal law of the cells has -1.9
     assert np.isfinite(model.score_samples(X[rows])).all()
     assert model.sample(5).shape == (5, 12)
