@@ -79,7 +79,7 @@ LAYERS = (
         },
     ),
     ("kernels", {"kernels"}),
-    ("ground", {"errors", "rng", "binary", "slice_sampling", "series", "threads"}),
+    ("ground", {"errors", "rng", "binary", "slice_sampling", "series", "threads", "blas"}),
 )
 
 # Inside one layer only these imports are allowed (importer, imported).

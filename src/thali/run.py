@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
+from thali.blas import one_blas_thread
 from thali.errors import InvalidParameterError
 from thali.model import Model
 from thali.posterior import Draw, Draws
@@ -146,7 +146,7 @@ def run_chains(
 
     with on_stop_signal(lambda: stop.append("interrupt")):
         # one BLAS thread: the products inside a sweep are small, and the bits must not depend on the machine's load
-        with threadpool_limits(1, "blas"), ThreadPoolExecutor(n_jobs) as pool:
+        with one_blas_thread(), ThreadPoolExecutor(n_jobs) as pool:
             futures = [pool.submit(work) for _ in range(n_jobs)]
             try:
                 while wait(futures, _LOOK).not_done and not any(f.done() and f.exception() for f in futures):
