@@ -49,8 +49,7 @@ class Folders(NamedTuple):
             try:
                 with open(handle, "wb") as file:
                     file.write(content)
-                if hasattr(os, "fchmod"):  # others may read what an administrator has compiled
-                    os.chmod(part, 0o644)
+                os.chmod(part, 0o644)  # others may read what an administrator has compiled
                 os.replace(part, self.write / name)
             except BaseException:
                 with contextlib.suppress(OSError):
@@ -152,3 +151,6 @@ def _tidy(place: Path, folder: Path) -> None:
             others = [path for path in place.glob(f"{_PREFIX}*") if path != folder]
             for path in sorted(others, key=lambda path: path.stat().st_mtime)[: -_KEPT + 1]:
                 shutil.rmtree(path, ignore_errors=True)
+            for pattern in ("*.nbi", "*.nbc", "kernels.sha256"):  # earlier versions of thali left it to numba
+                for path in place.glob(pattern):
+                    path.unlink(missing_ok=True)
