@@ -147,8 +147,11 @@ def complaint() -> str:
             return f"{path.name} is a symbolic link, which dev.py does not replace. Remove the link and run again."
         if path.exists() and not path.is_dir():
             return f"{path.name} is not a folder, so it is left alone. Move it away (or remove it) and run again."
-        if path.exists() and not stamp(path) and any(path.iterdir()):
-            return f"{path.name} was not made by dev.py, so it is left alone. Move it away (or remove it) and run again."
+        names = {child.name for child in path.iterdir()} if path.exists() else set()
+        if names and not names & {STAMP, f"{STAMP}.part"}:
+            return (
+                f"{path.name} was not made by dev.py, so it is left alone. Move it away (or remove it) and run again."
+            )
     return ""
 
 
