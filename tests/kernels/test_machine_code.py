@@ -169,6 +169,20 @@ def test_the_first_place_that_can_be_written_to(sources, places, code, n_blocked
     assert not any(place.exists() for place in places[n_blocked + 1 :])
 
 
+@pytest.mark.parametrize("which", range(4))
+def test_our_own_folders_are_trusted_whatever_the_umask(sources, places, which):
+    before = os.umask(0)
+    try:
+        for place in places[:which]:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.touch()
+        folders = find_folders(sources, str(places[0]))
+    finally:
+        os.umask(before)
+    assert folders.write.parent == places[which]
+    assert folders.write in folders.read
+
+
 def test_without_a_home(sources, monkeypatch):
     def no_home():
         raise RuntimeError("Could not determine home directory.")
@@ -190,6 +204,14 @@ def test_code_in_a_read_only_package_is_used(sources, places, code, monkeypatch)
     (packaged.write / code[0]).write_bytes(b"")  # but not a damaged one
     assert compiled(sources, folders)(3) == 6
     assert n_hits(compiled(sources, folders)) == 1
+
+
+def test_a_place_that_was_asked_for_is_the_only_one(sources, places, code):
+    find_folders(sources, "").put(*code)
+    folders = find_folders(sources, str(places[0]))
+    assert folders.read == (folders.write,)
+    assert n_hits(compiled(sources, folders)) == 0
+    assert n_hits(compiled(sources, find_folders(sources, ""))) == 1
 
 
 def lies(monkeypatch, folder, *, uid=None, mode=None):

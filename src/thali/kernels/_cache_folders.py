@@ -1,9 +1,9 @@
 """Where machine code is kept for the next process. What is in such a folder is executed, so it must be trusted.
 
 The first place that can be written to is used: NUMBA_CACHE_DIR, the folder of the kernels, the user's cache, a
-temporary folder; if there is none, every process compiles for itself. Machine code is read from all of them, since an
-installation that is read-only for its users may hold some. A folder's name has a digest of all that machine code
-depends on: versions lie side by side and nothing in it is ever out of date.
+temporary folder; if there is none, every process compiles for itself. Without NUMBA_CACHE_DIR machine code is read from
+all of them, since an installation that is read-only for its users may hold some. A folder's name has a digest of all
+that machine code depends on: versions lie side by side and nothing in it is ever out of date.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ class Folders(NamedTuple):
         if self.write is None:
             return
         with contextlib.suppress(OSError):
-            self.write.mkdir(mode=0o755, parents=True, exist_ok=True)
+            _make(self.write)
             handle, part = tempfile.mkstemp(_PART, dir=self.write)
             try:
                 with open(handle, "wb") as file:
@@ -75,6 +75,8 @@ def find_folders(sources: Path, given: str) -> Folders:
             _tidy(place, folder)
         if _is_trusted(folder, sources, in_package):
             read.append(folder)
+        if given and write is not None and place == Path(given).absolute():
+            break  # as asked for
     return Folders(tuple(read), write)
 
 
@@ -112,10 +114,16 @@ def _user() -> int | str:
     return os.geteuid() if hasattr(os, "geteuid") else "user"
 
 
+def _make(folder: Path) -> None:
+    """The folder and its place, which nobody else may write to, whatever is usual here."""
+    for path in (folder.parent, folder):
+        path.mkdir(mode=0o755, parents=True, exist_ok=True)
+
+
 def _can_write(folder: Path) -> bool:
     """Make the folder, and try."""
     try:
-        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        _make(folder)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError:
         return False
