@@ -15,6 +15,7 @@ usage: python3 dev.py VERB [arguments handed on]
   docs       regenerate the generated tables of the documentation
 """
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -23,26 +24,39 @@ import subprocess
 import sys
 import time
 import venv
+from collections.abc import Iterator
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 if sys.version_info < (3, 11):  # noqa: UP036 (this file must speak clearly on an older Python)
     sys.exit("dev.py: thali needs Python >= 3.11, this is " + platform.python_version() + ". Try: python3.12 dev.py")
 
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
+NEW = ROOT / ".vnew"  # where .venv is built; paths inside are rewritten when it is moved, so names have one length
+OLD = ROOT / ".vold"  # the .venv from before, until the new one is seen to work
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
-STAMP = VENV / "thali-stamp"  # holds "building" until the set-up is complete, then its fingerprint
-REQUIREMENTS = ("-c", "constraints.txt", "-e", ".[dev,report,data]")
-HOST_PIP = (sys.executable, "-m", "pip", "--no-input", "--python", PYTHON)
+STAMP = "thali-stamp"  # a file in each of the three that holds BUILDING, then the fingerprint
+BUILDING = "building"
+
+# Everything has its version and its hashes, the tools that build thali too; thali itself is then put in place by them.
+REQUIREMENTS = ("--require-hashes", "--only-binary", ":all:", "-r", "constraints.txt")
+THALI = ("--no-deps", "--no-build-isolation", "-e", ".")
 
 REMEDY = """\
-dev.py: the set-up failed (see above); the half-built .venv was removed.
+dev.py: the set-up failed (see above); {state}.
   - Is there a connection to the package index? Then run again: python3 dev.py setup
   - Is pip missing or older than 22.3? On Debian or Ubuntu: apt install python3-pip python3-venv
   - uv reads no pip settings; with a mirror, set PIP_INDEX_URL and only pip is used.
-  - By hand: python3 -m venv env && env/bin/pip install -c constraints.txt -e ".[dev,report,data]"
+  - By hand: python3 -m venv env && env/bin/pip install -r constraints.txt && env/bin/pip install --no-deps -e .
 """
+
+_locks: list[int] = []  # held by this process and by what it starts
 
 
 def say(text: str) -> None:
@@ -63,7 +77,7 @@ def run(*command: object) -> int:
 def quietly(*command: object) -> bool:
     """Run a command of the set-up and tell whether it succeeded; show what it said only if it failed."""
     words = [str(part) for part in command]
-    child = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    child = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=_locks)
     if child.returncode != 0:
         print(child.stdout.decode(errors="replace"), end="", file=sys.stderr, flush=True)
     return child.returncode == 0
@@ -80,54 +94,189 @@ def fingerprint() -> str:
     return digest.hexdigest()
 
 
-def stamp() -> str:
-    return STAMP.read_text(encoding="utf-8").strip() if STAMP.exists() else ""
+def python_of(folder: Path) -> Path:
+    return folder / PYTHON.relative_to(VENV)
+
+
+def stamp(folder: Path) -> str:
+    path = folder / STAMP
+    return path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
+
+
+def write_stamp(folder: Path, text: str) -> None:
+    part = folder / f"{STAMP}.part"
+    part.write_text(text + "\n", encoding="utf-8")
+    part.replace(folder / STAMP)
+
+
+def is_complete(folder: Path) -> bool:
+    return stamp(folder) not in ("", BUILDING) and python_of(folder).exists()
+
+
+def is_ready(wanted: str) -> bool:
+    """Whether .venv is up to date and no set-up is at work or was killed."""
+    return stamp(VENV) == wanted and PYTHON.exists() and not os.path.lexists(NEW) and not os.path.lexists(OLD)
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """One set-up at a time. What it starts holds the lock, too: a pip that outlives a killed dev.py is waited for."""
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(ROOT, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another set-up is at work here: waiting for it ...")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:  # a file system without locks
+            pass
+        _locks.append(handle)
+        yield
+    finally:
+        _locks.clear()
+        os.close(handle)
+
+
+def complaint() -> str:
+    """Why the folders cannot be used; empty if they are ours to replace, or not there."""
+    for path in (VENV, NEW, OLD):
+        if path.is_symlink():
+            return f"{path.name} is a symbolic link, which dev.py does not replace. Remove the link and run again."
+        if path.exists() and not path.is_dir():
+            return f"{path.name} is not a folder, so it is left alone. Move it away (or remove it) and run again."
+        names = {child.name for child in path.iterdir()} if path.exists() else set()
+        if names and not names & {STAMP, f"{STAMP}.part"}:
+            return (
+                f"{path.name} was not made by dev.py, so it is left alone. Move it away (or remove it) and run again."
+            )
+    return ""
+
+
+def remove(folder: Path) -> None:
+    """The stamp goes last: what a killed removal leaves is known as ours."""
+    if not folder.exists():
+        return
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != STAMP:
+            path.unlink()
+    (folder / STAMP).unlink(missing_ok=True)
+    folder.rmdir()
+
+
+def tidy() -> None:
+    """After a set-up that failed or was killed: the .venv from before is back in its place, nothing else is left."""
+    if not is_complete(VENV):
+        remove(VENV)
+        if is_complete(OLD):
+            OLD.rename(VENV)
+    remove(OLD)
+    remove(NEW)
+
+
+def uv_alone() -> Path:
+    """A file of requirements with nothing but uv, its version and its hashes."""
+    chosen, is_uv = [], False
+    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
+        if not line.startswith((" ", "#")):
+            is_uv = line.startswith("uv==")
+        if is_uv:
+            chosen.append(line)
+    path = NEW / "uv.txt"
+    path.write_text("\n".join(chosen) + "\n", encoding="utf-8")
+    return path
 
 
 def install() -> bool:
-    """Fill the empty .venv: with uv, else with the host's pip, else with the pip inside Python."""
-    if not quietly(*HOST_PIP, "--version"):
+    """Fill the empty environment: with uv, else with the host's pip, else with the pip inside Python."""
+    python = python_of(NEW)
+    host_pip = (sys.executable, "-m", "pip", "--no-input", "--python", python)
+    if not quietly(*host_pip, "--version"):
         say("no usable pip here: trying ensurepip (some minutes) ...")
-        return quietly(PYTHON, "-m", "ensurepip") and quietly(PYTHON, "-m", "pip", "install", "--quiet", *REQUIREMENTS)
+        return quietly(python, "-m", "ensurepip") and installed_by(python, "-m", "pip", "install")
     if "PIP_INDEX_URL" in os.environ:
         say("PIP_INDEX_URL is set, which uv does not read")
-    elif quietly(*HOST_PIP, "install", "--quiet", "uv"):
+    elif quietly(*host_pip, "install", "--quiet", "--require-hashes", "-r", uv_alone()):
         say("installing packages with uv ...")
-        if quietly(PYTHON, "-m", "uv", "pip", "install", "--quiet", "--python", PYTHON, *REQUIREMENTS):
+        if installed_by(python, "-m", "uv", "pip", "install", "--python", python):
             return True
         say("uv did not succeed")
     say("installing packages with pip (some minutes) ...")
-    return quietly(*HOST_PIP, "install", "--quiet", *REQUIREMENTS)
+    return installed_by(*host_pip, "install")
+
+
+def installed_by(*installer: object) -> bool:
+    return quietly(*installer, "--quiet", *REQUIREMENTS) and quietly(*installer, "--quiet", *THALI)
+
+
+def rewrite_paths() -> None:
+    """Scripts name the Python that runs them. A file may be a link into a cache: it is replaced, not written to."""
+    old, new = (str(folder).encode() for folder in (NEW, VENV))
+    for path in (NEW / "pyvenv.cfg", *python_of(NEW).parent.iterdir()):
+        if path.is_file() and not path.is_symlink() and old in (content := path.read_bytes()):
+            part = path.with_name(f"{path.name}.part")
+            part.write_bytes(content.replace(old, new))
+            shutil.copymode(path, part)
+            part.replace(path)
+
+
+def build(wanted: str) -> bool:
+    """Make the new environment beside .venv, and let it take its place once it is seen to work."""
+    NEW.mkdir()
+    write_stamp(NEW, BUILDING)
+    venv.create(NEW, with_pip=False, symlinks=os.name != "nt", prompt=VENV.name)
+    if not install() or not quietly(python_of(NEW), "-c", "import numpy, scipy, numba, thali"):
+        return False
+    rewrite_paths()
+    if VENV.exists():
+        VENV.rename(OLD)
+    NEW.rename(VENV)
+    if not quietly(BIN / "thali", "--version"):
+        return False
+    write_stamp(VENV, wanted)
+    return True
 
 
 def setup() -> int:
-    """Make .venv unless it is up to date. The stamp comes last, so an interrupted build is redone."""
+    """Make .venv unless it is up to date. A set-up that fails or is killed at any point leaves the old one in use."""
     wanted = fingerprint()
-    if stamp() == wanted and PYTHON.exists():
+    if is_ready(wanted):
         return 0
+    try:
+        with alone():
+            return 0 if is_ready(wanted) else renew(wanted)
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        say(f"cannot set up .venv in {ROOT}: {error.strerror or error}{where}.")
+        say("Is the folder writable, and is there space (1 GB)? A copy of it elsewhere may be used, too.")
+        return 1
+
+
+def renew(wanted: str) -> int:
+    wrong = complaint()
+    if wrong:
+        say(wrong)
+        return 1
     if Path(sys.prefix).resolve() == VENV:
         say(".venv is out of date and in use by this very Python. Run `deactivate`, then again.")
         return 1
-    if VENV.exists() and not stamp():
-        say(".venv was not made by dev.py, so it is left alone. Move it away (or remove it) and run again.")
-        return 1
-
+    tidy()
+    if is_ready(wanted):
+        return 0
     say(f"setting up .venv (Python {platform.python_version()}; once, about a minute)")
     started = time.monotonic()
-    done = False
     try:
-        shutil.rmtree(VENV, ignore_errors=True)
-        VENV.mkdir()
-        STAMP.write_text("building\n", encoding="utf-8")
-        venv.create(VENV, with_pip=False, symlinks=os.name != "nt")
-        if install():
-            STAMP.write_text(wanted + "\n", encoding="utf-8")
-            done = True
+        done = build(wanted)
     finally:
-        if not done:
-            shutil.rmtree(VENV, ignore_errors=True)
+        with contextlib.suppress(OSError):  # the next set-up does what is left
+            tidy()
     if not done:
-        print(REMEDY, end="", file=sys.stderr)
+        state = "the .venv from before is still in use" if VENV.exists() else "nothing of it is left behind"
+        print(REMEDY.format(state=state), end="", file=sys.stderr)
         return 1
     say(f"ready in {time.monotonic() - started:.0f} s")
     return 0

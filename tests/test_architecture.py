@@ -79,7 +79,7 @@ LAYERS = (
         },
     ),
     ("kernels", {"kernels"}),
-    ("ground", {"errors", "rng", "binary", "slice_sampling", "series", "threads"}),
+    ("ground", {"errors", "rng", "binary", "slice_sampling", "series", "threads", "blas"}),
 )
 
 # Inside one layer only these imports are allowed (importer, imported).
@@ -149,6 +149,7 @@ HOMES = {
     "matplotlib": ("report/",),
     "dask": ("run_dask.py",),
     "distributed": ("run_dask.py",),
+    "threadpoolctl": ("blas.py", "cli/doctor.py"),  # limits that overlap would undo each other
 }
 
 HEAVY = ("sklearn", "scipy.stats", "numba", "pandas", "matplotlib", "arviz_stats")

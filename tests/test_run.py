@@ -186,6 +186,24 @@ def test_ctrl_c_while_a_chain_finds_its_start(X, monkeypatch):
         run(X, short(n_draws=1))
 
 
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_kernels_compile_is_not_forgotten(X, which, monkeypatch):
+    """The first step takes long, and it is the last."""
+    step = CollapsedGibbs.step
+
+    def slow(*arguments):
+        os.kill(os.getpid(), which)
+        time.sleep(0.3)
+        return step(*arguments)
+
+    monkeypatch.setattr(CollapsedGibbs, "step", slow)
+    result = run(X, short(n_warmup=0, n_draws=1), n_chains=1)
+    assert result.stopped_by == "interrupt"
+    assert result.posterior.n_draws == 1
+    with pytest.raises(KeyboardInterrupt, match="before the first draw"):
+        run(X, short(n_warmup=1, n_draws=1), n_chains=1)
+
+
 def test_ctrl_c_with_chains_still_waiting(X, monkeypatch):
     """Two chains on one thread: the second never began, and is left out."""
     monkeypatch.setattr("thali.run._TURN", 1e9)

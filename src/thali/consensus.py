@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
+from thali.blas import one_blas_thread
 from thali.matching import match
 
 Array = np.ndarray
@@ -49,7 +49,7 @@ def evenly(n: int, limit: int) -> Array:
     return np.unique(np.linspace(0, n - 1, min(n, limit)).round().astype(int))
 
 
-@threadpool_limits.wrap(limits=1, user_api="blas")  # many small products: threads would wait for each other
+@one_blas_thread()
 def find_consensus(posterior: Any) -> Consensus:
     """The chain with the highest mean free energy speaks: that scores a mode, as the log joint scores a point."""
     draws = [int(i) for i in evenly(posterior.n_draws, _DRAWS)]

@@ -49,8 +49,8 @@ class BlockRun:
                     n_trials -= 1
                     self.settled = not better
                     if self.settled:
-                        break
-            return True, None
+                        return True, None
+            return True, "interrupt" if watch.interrupted else None
 
     def _pass(self, blocks: RowBlocks, state: Any, is_over: Callable[[], bool]) -> tuple[Any, bool]:
         """(state, whether the pass came to its end)."""

@@ -21,5 +21,14 @@ class IncompatibleModelError(ThaliError, TypeError):
     """The prior, the observation model and the inference do not fit together."""
 
 
+class OutOfMemoryError(ThaliError, MemoryError):
+    """What was asked for needs more memory than there is."""
+
+
 class InvalidFileError(ThaliError, ValueError):
     """A file cannot be read: damaged, not ours, or from a newer version."""
+
+
+def words(error: BaseException) -> str:
+    """What an error says; its name if it says nothing."""
+    return str(error).strip() or type(error).__name__

@@ -36,8 +36,14 @@ def optimise(
     pass), the last value repeated, and whether each restart settled.
     """
 
+    at_once: list[bool] = []  # whether a signal came before the end of the first pass of all
+
+    def passed(number: int, state: Any) -> None:
+        at_once.append(watch.interrupted)
+        progress.passed(number, state)
+
     def run(number: int) -> Restart | None:
-        found = climb(streams[number], inference, model, data, number, watch.is_over, progress.passed)
+        found = climb(streams[number], inference, model, data, number, watch.is_over, passed)
         if found is not None:
             progress.ended(number, found.state, settled=found.settled)
         return found

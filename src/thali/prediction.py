@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 from scipy.special import expit, softmax
-from threadpoolctl import threadpool_limits
 
+from thali.blas import one_blas_thread
 from thali.errors import InvalidDataError, InvalidParameterError
 from thali.posterior import Posterior, Predictor
 from thali.rng import make_generator
@@ -29,13 +29,11 @@ _DRAWS = 1000  # at most so many draws predict the cells of fitted rows
 _VALUES = 1000  # at least so many simulated values stand behind a quantile
 _BLOCK = 30_000_000  # simulated values held at a time
 
-_one_thread = threadpool_limits.wrap(limits=1, user_api="blas")  # many small products: threads would only wait
-
 
 # ---- missing cells
 
 
-@_one_thread
+@one_blas_thread()
 def impute(posterior: Posterior, X: Array, interval: float | None, *, fitted: bool) -> tuple[Array, Array, Array]:
     """X with its missing cells at their posterior mean, and at either end of a central interval of their predictive.
 
@@ -126,7 +124,7 @@ def check_mask(X: Array, mask: Any) -> Array:
     return mask
 
 
-@_one_thread
+@one_blas_thread()
 def heldout(posterior: Posterior, X: Array, mask: Array, by: str, *, fitted: bool) -> float:
     """Mean log predictive density of the masked cells given the others, per cell.
 
@@ -182,7 +180,7 @@ def scorer(X: Array, heldout: Array) -> Callable[[Any], float]:
 # ---- new rows
 
 
-@_one_thread
+@one_blas_thread()
 def sample(posterior: Posterior, n: int, rng: Generator) -> Array:
     """n rows, each as a draw of its own choice sees the next row."""
     if not between(1, 10**9).contains(n):
@@ -200,7 +198,7 @@ def sample(posterior: Posterior, n: int, rng: Generator) -> Array:
     return X
 
 
-@_one_thread
+@one_blas_thread()
 def novelty(posterior: Posterior, X: Array) -> Array:
     """P(a row has a feature that no fitted row has | its observed cells)."""
     predictors = posterior.pooled()

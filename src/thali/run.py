@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
+from thali.blas import one_blas_thread
 from thali.errors import InvalidParameterError
 from thali.model import Model
 from thali.posterior import Draw, Draws
@@ -94,7 +94,9 @@ def run_chains(
     """Sample until every chain has its draws; `model` is adapted to X.
 
     Ctrl-C and SIGTERM end the sampling after the current step, `max_time` seconds once each chain has a draw, and
-    `target_ess` as soon as the draws are worth that many. What was drawn is kept, of all chains the same number.
+    `target_ess` as soon as the draws are worth that many. What was drawn is kept, of all chains the same number. A
+    signal before the first draw counts as an interruption even if that draw was the last: kernels may have been
+    compiled for a minute.
     `keep(chain, is_last)` sees a chain after every step, in the chain's thread, and once more when all have stopped;
     those in `watch` are called a few times a second in this thread, and once at the end.
     """
@@ -103,6 +105,11 @@ def run_chains(
     deadline = float("inf") if max_time is None else time.monotonic() + max_time
     waiting = deque(chains)
     stop: list[str] = []  # reasons; a list, since a signal handler must not wait for a lock
+    at_first = sum(len(chain.kept) for chain in chains)
+
+    def interrupt() -> None:
+        nothing_yet = sum(len(chain.kept) for chain in chains) == at_first
+        stop.append("interrupt at once" if nothing_yet else "interrupt")
 
     def tick() -> None:
         if stop:
@@ -144,9 +151,9 @@ def run_chains(
         for watcher in watch:
             watcher()
 
-    with on_stop_signal(lambda: stop.append("interrupt")):
+    with on_stop_signal(interrupt):
         # one BLAS thread: the products inside a sweep are small, and the bits must not depend on the machine's load
-        with threadpool_limits(1, "blas"), ThreadPoolExecutor(n_jobs) as pool:
+        with one_blas_thread(), ThreadPoolExecutor(n_jobs) as pool:
             futures = [pool.submit(work) for _ in range(n_jobs)]
             try:
                 while wait(futures, _LOOK).not_done and not any(f.done() and f.exception() for f in futures):
@@ -166,7 +173,8 @@ def run_chains(
     if length:
         return _result(chains, inference, model, length, "target_ess")
     if all(len(chain.kept) == inference.n_draws for chain in chains):
-        return _result(chains, inference, model, inference.n_draws, None)
+        at_once = "interrupt at once" in stop
+        return _result(chains, inference, model, inference.n_draws, "interrupt" if at_once else None)
     if interrupted:  # chains that had not begun to draw are left out
         chains = [chain for chain in chains if chain.kept]
         if not chains:
@@ -201,6 +209,7 @@ def run_stream(
     `max_time` end it. How rows are blocked depends on the clock, and the result does not depend on it.
     """
     row, size = 0, 4
+    at_once = False  # a signal came before the first rows were taken in
 
     def absorb(chain: Chain, rows: np.ndarray) -> None:
         if chain.state is None:
@@ -217,6 +226,7 @@ def run_stream(
                 watch()
             for future in futures:
                 future.result()
+            at_once |= row == 0 and clock.interrupted
             row = min(row + size, len(X))
             size = int(np.clip(size * _LOOK / max(time.monotonic() - begin, 1e-6), 1, 4 * size))
-        return row, clock.reason if row < len(X) else None
+        return row, clock.reason if row < len(X) or at_once else None

@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
+from thali.blas import one_blas_thread
 from thali.diagnostics import R_HAT_LIMIT, diagnose
 from thali.model import Model
 from thali.posterior import Draws
@@ -43,7 +43,7 @@ class Watch:
 
     def __enter__(self) -> "Watch":
         self._contexts.enter_context(on_stop_signal(self._interrupt))
-        self._contexts.enter_context(threadpool_limits(1, "blas"))
+        self._contexts.enter_context(one_blas_thread())
         return self
 
     def __exit__(self, *error: Any) -> None:

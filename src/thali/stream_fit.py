@@ -56,7 +56,7 @@ class StreamFit(BlockFit):
                 raise KeyboardInterrupt("interrupted before the first row")
             posterior = stream.posterior()
             check_finite(posterior)
-        if n_absorbed < len(X):
+        if self.stopped_by_:
             warnings.warn(f"Stopped by {self.stopped_by_}: took in {n_absorbed} of {len(X)} rows.", stacklevel=3)
         self.interrupted_ = self.stopped_by_ == "interrupt"
         self._run_folder = None

@@ -17,7 +17,10 @@ def thali() -> Thali:
     """Run `thali` with these arguments in this process."""
 
     def invoke(*arguments: object, **options: object) -> Result:
-        return CliRunner().invoke(app, [str(argument) for argument in arguments], **options)
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments], **options)
+        half = [line for line in result.stderr.splitlines() if line.lstrip()[:1] in set(";,.:!?)")]
+        assert not half, f"the beginning of these messages is missing: {half}"
+        return result
 
     return invoke
 

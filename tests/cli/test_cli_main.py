@@ -68,6 +68,31 @@ def test_wrong_usage_exits_2(thali, here: Path, arguments: list[str]) -> None:
     assert list(here.iterdir()) == []
 
 
+@pytest.mark.parametrize("words", ["Unable to allocate 7.45 GiB for an array", ""])
+def test_too_little_memory_is_no_bug(thali, survey: Path, monkeypatch, words: str) -> None:
+    def read(path: object) -> None:
+        raise MemoryError(words)
+
+    monkeypatch.setattr("thali.io.read_table", read)
+    result = thali("fit", survey)
+    assert result.exit_code == 1
+    assert f"error: there is not enough memory: {words or 'MemoryError'}" in result.stderr
+    assert "--chains" in result.stderr
+    assert "bug" not in result.stderr
+
+
+@pytest.mark.parametrize("said", ["", "interrupted before the first draw"])
+@pytest.mark.parametrize("verb", ["fit", "howmany"])
+def test_ctrl_c_before_the_first_draw(thali, survey: Path, monkeypatch, verb: str, said: str) -> None:
+    def press(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt(said) if said else KeyboardInterrupt
+
+    monkeypatch.setattr("thali.estimator.run_chains", press)
+    result = thali(verb, survey, "--draws", 1)
+    assert result.exit_code == 130
+    assert f"{said or 'interrupted'}; nothing to save yet" in result.stderr
+
+
 def test_an_unexpected_error_is_short_and_says_how_to_report_it(thali, survey: Path, monkeypatch) -> None:
     def break_down(path: object) -> None:
         raise ZeroDivisionError("a bug")

@@ -231,6 +231,23 @@ def test_a_signal_keeps_the_rows_so_far_and_the_rest_can_follow(which, monkeypat
     assert_same_bits(model.partial_fit(X[n_seen:]), whole)
 
 
+def test_a_signal_during_the_only_rows_is_not_forgotten(monkeypatch):
+    """Else a loop over small batches could not be stopped."""
+    absorb = ParticleFilter.absorb
+
+    def pressing(*arguments):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.3)
+        return absorb(*arguments)
+
+    X = simple_data(n_rows=3)[0]
+    monkeypatch.setattr(ParticleFilter, "absorb", pressing)
+    model = estimator().set_params(n_chains=1)
+    with pytest.warns(UserWarning, match="Stopped by interrupt: took in 3 of 3 rows"):
+        model.fit(X)
+    assert model.interrupted_
+
+
 def test_time_is_up():
     """What was taken in is kept, of all filters the same rows."""
     X, _, _ = simple_data(n_rows=60)

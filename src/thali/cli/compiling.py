@@ -1,41 +1,75 @@
 """Compile the kernels before the work begins, and say so, where no compiled ones are kept from an earlier run."""
 
-import sys
 import time
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from thali.cli.console import say
 
+if TYPE_CHECKING:
+    from thali.kernels._cache_folders import Folders
 
-def cache_folder() -> Path | None:
+
+def cache_folders() -> "Folders | None":
     """Where compiled kernels are kept; None if compilation is switched off."""
+    from thali.kernels._cache_folders import folders
     from thali.kernels.collapsed_rows import collapsed_sweep
 
-    stats = getattr(collapsed_sweep, "stats", None)
-    return None if stats is None else Path(stats.cache_path)
-
-
-def is_cached(folder: Path | None, kernel: str = "") -> bool:
-    tag = f"py{sys.version_info.major}{sys.version_info.minor}"
-    return folder is None or any(folder.glob(f"{kernel}*.{tag}.nbi"))
+    return folders() if hasattr(collapsed_sweep, "stats") else None
 
 
 def compile_kernels(observation: Any = None, *, quiet: bool = False) -> None:
-    """Do nothing if there are compiled kernels; else fit a few cells, which compiles all that a fit needs."""
-    has_weights = hasattr(observation, "weight_var")
-    if is_cached(cache_folder(), "scaled_rows" if has_weights else "collapsed_rows"):
+    """Do nothing if it was done before; else go a step on a few cells, which compiles all that a fit needs.
+
+    Ctrl-C and SIGTERM end it: here, in the main thread, and not after a fit that takes them as a wish to stop early.
+    """
+    from thali import IBP, LinearGaussian
+    from thali.auto import sampler
+
+    observation = LinearGaussian() if observation is None else observation
+    found = sampler(IBP(), observation, 6, 3)
+    kept = cache_folders()
+    if kept is None or found is None:
         return
+    mark = f"ready-{type(observation).__name__}-{type(found.inference).__name__}"
+    if kept.holds(mark):
+        return
+    where = "once" if kept.write else "they cannot be kept: set NUMBA_CACHE_DIR to a folder of your own"
+    say(f"compiling kernels ({where}) ...", quiet=quiet)
+    start = time.monotonic()
+    _interruptibly(observation, found.inference)
+    kept.put(mark, b"")
+    say(f"compiled in {time.monotonic() - start:.0f} s", quiet=quiet)
+
+
+def _interruptibly(observation: Any, inference: Any) -> None:
+    from thali.stopping import on_stop_signal
+
+    signals = []
+
+    def stop() -> NoReturn:
+        signals.append(1)
+        raise KeyboardInterrupt
+
+    with on_stop_signal(stop):
+        _tiny_fit(observation, inference)
+    if signals:  # in a callback of the compiler, from which no exception gets out
+        raise KeyboardInterrupt
+
+
+def _tiny_fit(observation: Any, inference: Any) -> None:
+    """The parts of a fit in this thread: a step, a draw, and the scores of rows."""
     import numpy as np
 
-    from thali import CollapsedGibbs, Gibbs, LatentFeatures
+    from thali import IBP
+    from thali.model import Model
+    from thali.posterior import Draws
+    from thali.rng import make_generator
+    from thali.run import iterate
 
-    say("compiling kernels (once) ...", quiet=quiet)
-    start = time.monotonic()
     X = np.arange(18.0).reshape(6, 3) % 5
     X[0, 0] = np.nan
-    kind = Gibbs if has_weights else CollapsedGibbs
-    settings: dict[str, Any] = {"n_chains": 1, "random_state": 0, "verbose": False}
-    tiny = LatentFeatures(observation if has_weights else None, inference=kind(n_warmup=0, n_draws=1), **settings)
-    tiny.fit(X).score_samples(X)
-    say(f"compiled in {time.monotonic() - start:.0f} s", quiet=quiet)
+    X = observation.check_data(X)
+    model = Model(IBP(), observation.adapt(X))
+    data = model.observation.prepare(X)
+    state, info = next(iterate(make_generator(0), inference, model, data, X.shape[0]))
+    Draws.from_chains(model, [[inference.record(state, info, data)]]).log_density(X)

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from thali.errors import ThaliError
+from thali.errors import OutOfMemoryError, ThaliError, words
 
 
 class Code(IntEnum):
@@ -80,15 +80,19 @@ class Verbs(TyperGroup):
             raise typer.Exit(Code.ERROR) from None
         except (typer.Exit, typer.Abort):
             raise
-        except ThaliError as error:
+        except (ThaliError, MemoryError) as error:
             _trace(debug)
-            say(f"error: {error}", style="bold red")
+            memory_only = isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError)
+            say(f"error: {'there is not enough memory: ' if memory_only else ''}{words(error)}", style="bold red")
+            if isinstance(error, MemoryError):
+                say("What helps on the command line: --jobs 1, fewer --chains or --draws, --inference mean-field,")
+                say("or a file with fewer rows or dims.")
             raise typer.Exit(Code.ERROR) from error
         except Exception as error:
             if hasattr(error, "show"):  # a usage error: it knows how to show itself
                 raise
             _trace(debug)
-            say(f"unexpected error: {type(error).__name__}: {error}", style="bold red")
+            say(f"unexpected error: {type(error).__name__}: {words(error)}", style="bold red")
             say("This is a bug in thali. Please report it with the command, the output of `thali doctor`,")
             say("and the full traceback that the same command gives after `thali --debug`.")
             raise typer.Exit(Code.ERROR) from error

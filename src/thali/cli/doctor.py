@@ -112,17 +112,15 @@ def _blas() -> list[Finding]:
 
 def _cache() -> list[Finding]:
     """Without a cache every run compiles anew."""
-    from thali.cli.compiling import cache_folder
+    from thali.cli.compiling import cache_folders
 
-    folder = cache_folder()
-    if folder is None:
+    found = cache_folders()
+    if found is None:
         return [Finding("kernel cache", "compilation is off", "problem", "unset NUMBA_DISABLE_JIT")]
-    standing = next(path for path in (folder, *folder.parents) if path.exists())
-    if not os.access(standing, os.W_OK):
-        return [
-            Finding("kernel cache", f"{folder} is not writable", "problem", "set NUMBA_CACHE_DIR to a writable folder")
-        ]
-    return [Finding("kernel cache", f"{_short(folder)} is writable")]
+    if found.write is None:
+        remedy = "set NUMBA_CACHE_DIR to a folder that only you can write to"
+        return [Finding("kernel cache", "there is no writable folder of your own", "problem", remedy)]
+    return [Finding("kernel cache", f"{_short(found.write)} is writable")]
 
 
 def _short(path: Path) -> str:

@@ -31,7 +31,7 @@ def sample(begin: Callable[[], "LatentFeatures"], data: Data, output: Path) -> "
     except InvalidDataError as error:
         raise InvalidDataError(f"{data.file}: {error}") from error
     except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(f"{error or 'interrupted'}; nothing to save yet{_how_to_go_on(output)}") from None
+        raise KeyboardInterrupt(f"{str(error) or 'interrupted'}; nothing to save yet{_how_to_go_on(output)}") from None
 
 
 def report(model: "LatentFeatures", data: Data, output: Path, began: float, *, json: bool, quiet: bool) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+
+from thali.blas import one_blas_thread
 
 Array = np.ndarray
 
@@ -17,8 +18,6 @@ _SEARCH_ITER = 20  # rounds of EM while the number of factors is sought: enough 
 _SCORED = 2000  # cells that a score should rest on: small data are split several times
 _GAIN = 1e-4  # nats per cell that further factors must be worth
 _BLOCK = 4_000_000  # numbers held at a time for rows with matrices of their own
-
-_one_thread = threadpool_limits.wrap(limits=1, user_api="blas")  # the same bits on any machine load
 
 
 class FactorFit(NamedTuple):
@@ -41,7 +40,7 @@ class _Patterns(NamedTuple):
 # ---- fitting
 
 
-@_one_thread
+@one_blas_thread()
 def fit_factors(X: Array, n_factors: int, *, n_iter: int = 60, per_dim: bool = True, floor: float = 0.01) -> FactorFit:
     """The fit after `n_iter` rounds of EM from the leading principal directions of the mean-filled data.
 
@@ -191,7 +190,7 @@ def _blocks(fit: FactorFit, X: Array, given: Array) -> Iterator[tuple[slice, Arr
         yield rows, m @ A, cov.reshape(len(m), len(A) ** 2) @ outer
 
 
-@_one_thread
+@one_blas_thread()
 def log_cells(fit: FactorFit, X: Array, given: Array) -> Array:
     """Log density of each cell given the *other* cells of its row where `given` is True, (n_rows, n_dims).
 
@@ -210,7 +209,7 @@ def log_cells(fit: FactorFit, X: Array, given: Array) -> Array:
     return log_density
 
 
-@_one_thread
+@one_blas_thread()
 def fill(fit: FactorFit, X: Array) -> Array:
     """X with its missing cells at their mean given the observed cells of their row."""
     filled = X.copy()
@@ -220,7 +219,7 @@ def fill(fit: FactorFit, X: Array) -> Array:
     return filled
 
 
-@_one_thread
+@one_blas_thread()
 def log_rows(fit: FactorFit, X: Array) -> Array:
     """Log density of the observed cells of each row, (n_rows,)."""
     seen = ~np.isnan(X)
@@ -234,7 +233,7 @@ def log_rows(fit: FactorFit, X: Array) -> Array:
 # ---- the number of factors
 
 
-@_one_thread
+@one_blas_thread()
 def validated_factors(
     rng: np.random.Generator, X: Array, *, per_dim: bool = True, share: float = 0.1, grid: Sequence[int] = GRID
 ) -> FactorFit:
