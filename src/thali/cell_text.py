@@ -82,6 +82,7 @@ _FORMS = tuple(
             "separators of thousands, or a decimal comma",
         ),
         (r"[+\-\u2212]?\d*,\d+(?:e[+\-]?\d+)?", "a decimal comma"),
+        (r"[+\-\u2212]?\d[\d.,+\-\s]*;[\d.,+\-\s;]*", "semicolons between numbers"),
         (rf"{_DIGITS}\s*[%‰]", "a percent sign"),
         (rf"[$€£¥₹]\s*{_DIGITS}|{_DIGITS}\s*[$€£¥₹]", "a sign of currency"),
         (rf"[<>≤≥~≈±]=?\s*{_DIGITS}", "a bound instead of a number"),
@@ -92,6 +93,10 @@ _FORMS = tuple(
         (r"[+\-]?\d*[.,]?\d+d[+\-]?\d+", "an exponent written with D"),
         (r"[+\-\u2012-\u2015\ufe63\uff0d]\s*\d+(?:[.,]\d+)?(?:e[+\-]?\d+)?", "an odd minus sign"),
         (r"[+\-\u2212]?\d+[.,]\d+\s*[a-zµμ°Ω²³/]+", "a unit after a number"),
+        (
+            rf"{_DIGITS}\s*(?:[kmµμ]?g|[kcmµμn]?m|[mµμ]?l|m?s|min|[kmg]?hz|m?v|°[cf]|mmhg|bpm|px|usd|eur)",
+            "a unit after a number",
+        ),
     )
 )
 _STARTS = "+-\u2212\u2012\u2013\u2014\u2015\ufe63\uff0d.,$€£¥₹<>≤≥~≈±("

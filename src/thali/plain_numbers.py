@@ -39,7 +39,9 @@ def _unmasked(X: Any) -> Any:
     if X.dtype.kind in "biuf":
         return X.astype(np.float64).filled(np.nan)
     if X.dtype.kind in "OUT":
-        return plain_numbers(X.astype(object).filled(None))
+        cells = np.array(X.data, dtype=object)
+        cells[np.ma.getmaskarray(X)] = None
+        return plain_numbers(cells)
     raise InvalidDataError(f"X must hold real numbers. Got a masked array of dtype {X.dtype}.")
 
 

@@ -18,6 +18,7 @@ class Cells(NamedTuple):
     index_name: str = ""  # what stands above the row names
     reading: tuple[str, ...] = ()  # how the file was read: its header, its names, what is missing
     doubts: tuple[str, ...] = ()  # what may have been meant otherwise
+    lines: np.ndarray | None = None  # of a text file: the line of each row
 
 
 class Place(NamedTuple):

@@ -54,6 +54,8 @@ class _Lines:
         self.width = len(self.first)
         self.used = _used(self.first)  # columns up to the last that is not blank in every line
         self.names = [cell.strip() if kind_of(cell) is Kind.TEXT else "" for cell in self.first]
+        if 2 * sum(map(bool, self.names)) <= self.width:  # as far as can be told before the rest is known
+            self.names = [""] * self.width
         self.heads: list[str] = []
         self.lines = array("q")
         body = array("d")
@@ -70,13 +72,14 @@ class _Lines:
 
     def cells(self) -> Cells:
         """Decide what the first line and the first column are."""
-        width = self.width = max(self.used, 1)
+        used = max(self.used, 1)
+        found, doubt = find_header(self.path, self.line, self.first[:used], self.heads, self.X[:, : used - 1])
+        width = self.width = used if found else self.width  # without a header, a blank column may be a missing dim
         first, X = self.first[:width], self.X[:, : width - 1]
-        found, doubt = find_header(self.path, self.line, first, self.heads, X)
         reading = [f"line {self.line} is the header" if found else "no header"]
         labels = [cell.strip() or f"column {i}" for i, cell in enumerate(first, 1)] if found else None
+        self.names = [cell.strip() if found else "" for cell in first]
         if not found:
-            self.names = [""] * width
             self.heads.insert(0, first[0])
             self.lines.insert(0, self.line)
             X = np.vstack([self._numbers(self.line, first), X])
@@ -106,7 +109,8 @@ class _Lines:
         if repeated:
             doubts.append(f"more than one column is called {repeated[0]!r}")
         dims = tuple(labels) if labels is not None else None
-        return Cells(np.ascontiguousarray(X), names, dims, index_name, tuple(reading), tuple(filter(None, doubts)))
+        said = tuple(reading), tuple(filter(None, doubts))
+        return Cells(np.ascontiguousarray(X), names, dims, index_name, *said, np.array(self.lines))
 
     # ---- cells
 
@@ -139,9 +143,9 @@ class _Lines:
         if len(record) != self.width:
             lacks = len(record) < self.width
             where = f"nothing in column {len(record) + 1}" if lacks else f"too much from column {self.width + 1} on"
-            other = _separator(self.delimiter, self.first[0]) if self.width == 1 else ""
+            other = _separator(self.delimiter, self.first[0].replace(" ", "")) if self.width == 1 else ""
             raise InvalidDataError(
-                f"{self.path}, line {line}: expected {self.width} cells as in line {self.line}, found {len(record)} "
+                f"{self.path}, line {line}: expected {_cells(self.width)} as in line {self.line}, found {len(record)} "
                 f"({where}). Give every line the same number of cells, and row names a header (it may be blank); "
                 f"put quotes around a cell that holds the separator, and remove lines of comments{other}"
             )
@@ -188,6 +192,10 @@ class _Lines:
         return ""
 
 
+def _cells(n: int) -> str:
+    return f"{n} cell{'' if n == 1 else 's'}"
+
+
 def _used(record: list[str]) -> int:
     """How many cells there are up to the last that is not blank."""
     return next((i for i in range(len(record), 0, -1) if record[i - 1].strip()), 0)
@@ -221,7 +229,7 @@ def _text_lines(path: Path, file: TextIO) -> Iterator[str]:
 
 def _one_number(cell: str) -> bool:
     """Whether a comma or a space in a cell may stand inside a number."""
-    return hint(cell) is not None and cell.count(",") + cell.count(" ") < 2
+    return hint(cell) is not None and ";" not in cell and cell.count(",") + cell.count(" ") < 2
 
 
 def _separator(delimiter: str, example: str) -> str:

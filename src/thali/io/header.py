@@ -42,7 +42,7 @@ def find_header(path: Path, line: int, first: Sequence[str], heads: Sequence[str
     if named and texts[0] == 0 and same_form(first[0], heads):
         return Header(False)
     if texts == [0] and len(first) > 1:
-        return _text_first(path, line, first, kinds, named)
+        return _text_first(path, line, first, kinds, X, named)
     rest = kinds[1:] if named else kinds
     n_text = rest.count(Kind.TEXT)
     numbers = [cell for cell, kind in zip(first, kinds, strict=True) if kind in (Kind.NUMBER, Kind.LIKE_NUMBER)]
@@ -55,7 +55,7 @@ def find_header(path: Path, line: int, first: Sequence[str], heads: Sequence[str
     raise cell_error(path, Place(line, wrong + 1), first[wrong], more=_NO_HEADER)
 
 
-def _text_first(path: Path, line: int, first: Sequence[str], kinds: list[Kind], named: bool) -> Header:
+def _text_first(path: Path, line: int, first: Sequence[str], kinds: list[Kind], X: np.ndarray, named: bool) -> Header:
     """A line with text in its first cell and nowhere else."""
     rest = list(first[1:])
     blank = not any(cell.strip() for cell in rest)
@@ -65,6 +65,8 @@ def _text_first(path: Path, line: int, first: Sequence[str], kinds: list[Kind], 
         if blank:
             return Header(True)
         raise cell_error(path, Place(line, 1), first[0], more=_NO_HEADER)
+    if _are_years(rest, X[~np.isnan(X)]):
+        return Header(True, _taken("of years", first))
     if Kind.NUMBER in kinds and not _may_be_names(rest) and not _ABOVE_NAMES.fullmatch(first[0].strip()):
         return Header(False)
     raise _ambiguous(path, line, first)
@@ -85,23 +87,39 @@ def _without_text(
         if kinds[0] is Kind.MISSING and not _may_be_names(rest):
             return Header(False)  # a name such as NA
         raise _ambiguous(path, line, first)
-    if not all(map(plain, first)) or len(set(first)) < len(first):
+    if not heads or not all(map(plain, first)) or len(set(first)) < len(first):
         return Header(False)
     values = np.array([float(cell) for cell in first])
     column = np.array([number(head) for head in heads], dtype=float)  # None becomes NaN
     below = np.concatenate([column[~np.isnan(column)], X[~np.isnan(X)]])
     n_whole = np.count_nonzero(below == np.round(below))
     broken = len(below) - n_whole
-    shown = ", ".join([*first[:3], "..."] if len(first) > 3 else first)
-    low, high = _YEARS
-    inside = (below >= low) & (below <= high)
-    if len(first) > 1 and _steps(values) == 1 and low <= values[0] and values[-1] <= high and not inside.any():
-        return Header(True, f"line 1 ({shown}) is taken as a header of years, not as a row")
+    if len(first) > 1 and _are_years(first, below) and _steps(values) is not None:
+        return Header(True, _taken("of years", first))
     if len(first) > 2 and _counts(first) and broken > n_whole:
-        return Header(True, f"line 1 ({shown}) is taken as a header that counts the columns, not as a row")
-    if len(first) > 1 and len(heads) and (broken > 9 * n_whole or (len(first) > 2 and _steps(values) is not None)):
-        return Header(False, f"line 1 ({shown}) is read as a row; if it is a header, put a letter before each number")
+        return Header(True, _taken("that counts the columns", first))
+    if len(first) > 1 and (broken > 9 * n_whole or (len(first) > 2 and _steps(values) is not None)):
+        doubt = f"the first line ({_shown(first)}) is read as a row; if it is a header, put a letter before each number"
+        return Header(False, doubt)
     return Header(False)
+
+
+def _are_years(cells: Sequence[str], below: np.ndarray) -> bool:
+    """Tell whether cells are years in order, and no number below them could be one."""
+    if not all(map(plain, cells)):
+        return False
+    low, high = _YEARS
+    years = [int(cell) for cell in cells]
+    in_order = all(a < b for a, b in pairwise(years))
+    return in_order and low <= years[0] and years[-1] <= high and not ((below >= low) & (below <= high)).any()
+
+
+def _taken(what: str, first: Sequence[str]) -> str:
+    return f"the first line ({_shown(first)}) is taken as a header {what}, not as a row"
+
+
+def _shown(first: Sequence[str]) -> str:
+    return ", ".join([*first[:3], "..."] if len(first) > 3 else first)
 
 
 def _may_be_names(cells: Sequence[str]) -> bool:

@@ -26,6 +26,7 @@ class Table(NamedTuple):
     index_name: str = ""  # what stands above the row names
     reading: tuple[str, ...] = ()  # how the file was read: its header, its names, what was taken as missing
     doubts: tuple[str, ...] = ()  # sentences on what may have been meant otherwise
+    lines: np.ndarray | None = None  # of a text file: the line of each row
 
 
 _READERS: dict[str, Callable[[Path], Cells]] = {
@@ -61,8 +62,8 @@ def read_table(path: str | os.PathLike[str]) -> Table:
     except OSError as error:
         raise InvalidDataError(f"cannot read {path}: {error.strerror or error}") from error
     _check_finite(path, cells)
-    doubts = (*cells.doubts, *_stand_ins(cells))
-    return Table(cells.X, cells.row_names, cells.dim_names, str(path), cells.index_name, cells.reading, doubts)
+    names = cells.row_names, cells.dim_names, str(path), cells.index_name
+    return Table(cells.X, *names, cells.reading, (*cells.doubts, *_stand_ins(cells)), cells.lines)
 
 
 def _reader(path: Path) -> Callable[[Path], Cells]:
