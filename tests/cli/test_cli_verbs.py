@@ -310,7 +310,7 @@ def test_dims_without_names_are_matched_by_place(thali, survey: Path, tmp_path: 
         ("a,b,c,d\n1,2,3,4\n", "lacks 'e'"),
         ("a,b,c,d,e,f\n1,2,3,4,5,6\n", "has besides 'f'"),
         ("a,b,c,d,f\n1,2,3,4,5\n", "lacks 'e'; it has besides 'f'"),
-        ("a,b,c,d,e,e\n1,2,3,4,5,6\n", "more than one 'e'"),
+        ("a,b,c,d,e,e\n1,2,3,4,5,6\n", "line 1, column 6 ('e')"),
         ("1,2,3,4\n", "4 dims"),
         ("1,2,3,4,5,6\n", "6 dims"),
         ("a,b,c,d,e\n", "no rows"),

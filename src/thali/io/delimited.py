@@ -100,14 +100,12 @@ class _Lines:
             doubts.append(self._doubt_of_ids(labels))
             X = np.column_stack([np.array(column, dtype=float), X])
             reading.append("no row names")
+        self._check_labels(labels or [], 2 if names else 1)
         self._check_finite(X, 2 if names else 1)
         if width < len(self.first):
             reading.append("blank columns at the end are left out")
         if self.spellings:
             reading.append(f"{listed(self.spellings)} {'is' if self.spellings.total() == 1 else 'are'} missing")
-        repeated = [name for name, n in Counter(labels or []).items() if n > 1]
-        if repeated:
-            doubts.append(f"more than one column is called {repeated[0]!r}")
         dims = tuple(labels) if labels is not None else None
         said = tuple(reading), tuple(filter(None, doubts))
         return Cells(np.ascontiguousarray(X), names, dims, index_name, *said, np.array(self.lines))
@@ -161,8 +159,16 @@ class _Lines:
                     raise no_numbers_error(self.path, f" (line {self.lines[row]}, column 1){separator}")
                 return
 
+    def _check_labels(self, labels: list[str], first_column: int) -> None:
+        columns: dict[str, int] = {}
+        for column, name in enumerate(labels, first_column):
+            before = columns.setdefault(name, column)
+            if before < column:
+                where = Place(self.line, column, name)
+                raise InvalidDataError(f"{self.path}, {where}: the name is that of column {before}, too. Rename one")
+
     def _check_blank_lines(self) -> None:
-        if self.width > 1:
+        if len(self.first) > 1:
             return
         for before, after in zip(self.lines, self.lines[1:], strict=False):
             if after > before + 1:

@@ -46,10 +46,9 @@ def find_header(path: Path, line: int, first: Sequence[str], heads: Sequence[str
     rest = kinds[1:] if named else kinds
     n_text = rest.count(Kind.TEXT)
     numbers = [cell for cell, kind in zip(first, kinds, strict=True) if kind in (Kind.NUMBER, Kind.LIKE_NUMBER)]
-    n_words = sum(kind is Kind.MISSING and bool(cell.strip()) for cell, kind in zip(first, kinds, strict=True))
-    if not numbers and n_text > n_words:
-        return Header(True)
-    if all(map(plain, numbers)) and n_text > len(numbers) + n_words:
+    n_gaps = kinds[1:].count(Kind.MISSING) + bool(kinds[0] is Kind.MISSING and first[0].strip())
+    labelled = named and _ABOVE_NAMES.fullmatch(first[0].strip()) and not any(map(_is_word, first))
+    if all(map(plain, numbers)) and (n_text > len(numbers) + n_gaps or (labelled and n_text > len(numbers))):
         return Header(True)
     wrong = texts[1] if named and texts[0] == 0 else texts[0]
     raise cell_error(path, Place(line, wrong + 1), first[wrong], more=_NO_HEADER)
@@ -62,8 +61,6 @@ def _text_first(path: Path, line: int, first: Sequence[str], kinds: list[Kind], 
     if _ABOVE_NAMES.fullmatch(first[0].strip()) and (blank or _may_be_names(rest)):
         return Header(True)
     if not named:
-        if blank:
-            return Header(True)
         raise cell_error(path, Place(line, 1), first[0], more=_NO_HEADER)
     if _are_years(rest, X[~np.isnan(X)]):
         return Header(True, _taken("of years", first))
@@ -98,7 +95,8 @@ def _without_text(
         return Header(True, _taken("of years", first))
     if len(first) > 2 and _counts(first) and broken > n_whole:
         return Header(True, _taken("that counts the columns", first))
-    if len(first) > 1 and (broken > 9 * n_whole or (len(first) > 2 and _steps(values) is not None)):
+    even = _steps(values) is not None if len(first) > 2 else _counts(first)
+    if len(first) > 1 and (broken > 9 * n_whole or even):
         doubt = f"the first line ({_shown(first)}) is read as a row; if it is a header, put a letter before each number"
         return Header(False, doubt)
     return Header(False)
@@ -122,6 +120,11 @@ def _shown(first: Sequence[str]) -> str:
     return ", ".join([*first[:3], "..."] if len(first) > 3 else first)
 
 
+def _is_word(cell: str) -> bool:
+    """Tell whether a word says that a cell is missing."""
+    return bool(cell.strip()) and kind_of(cell) is Kind.MISSING
+
+
 def _may_be_names(cells: Sequence[str]) -> bool:
     """Tell whether numbers may be the names of columns: distinct whole ones, or three at least in even steps."""
     if len(set(cells)) < len(cells) or not cells:
@@ -130,7 +133,7 @@ def _may_be_names(cells: Sequence[str]) -> bool:
         return True
     if any(kind_of(cell) is not Kind.NUMBER for cell in cells) or len(cells) < 3:
         return False
-    return _steps(np.array([float(cell.replace("\u2212", "-")) for cell in cells])) is not None
+    return _steps(np.array([number(cell) for cell in cells], dtype=float)) is not None
 
 
 def _steps(values: np.ndarray) -> float | None:

@@ -4,22 +4,20 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from thali.cell_text import Kind, code, kind_of, plain
+from thali.cell_text import Kind, code, is_missing, kind_of, plain
 from thali.io.cells import Place, cell_error, names_error
 
 
 def are_mostly_text(heads: Sequence[str]) -> bool:
-    """Tell whether more than half of the cells that hold something are text, rather than numbers in any form."""
-    kinds = [kind_of(head) for head in heads]
-    n_text = sum(kind is Kind.TEXT for kind in kinds)
-    return 2 * n_text > len(kinds) - sum(kind is Kind.MISSING for kind in kinds)
+    """Tell whether more than half of the cells are text, not numbers in any form nor missing. NA may be either."""
+    cells = [head for head in heads if head.strip() != "NA"]
+    return 2 * sum(kind_of(cell) is Kind.TEXT for cell in cells) > len(cells)
 
 
 def are_codes(heads: Sequence[str]) -> bool:
-    """Tell whether the cells are distinct codes: digits alone, all of one length, some with zeros in front."""
-    cells = [head.strip() for head in heads]
-    alike = all(map(plain, cells)) and len({len(cell) for cell in cells}) == 1
-    return alike and any(map(code, cells)) and len(set(cells)) == len(cells)
+    """Tell whether the cells are codes: digits alone, all of one length, some with zeros in front."""
+    cells = [head.strip() for head in heads if not is_missing(head)]
+    return any(map(code, cells)) and all(map(plain, cells)) and len({len(cell) for cell in cells}) == 1
 
 
 def are_numbered(heads: Sequence[str]) -> bool:
