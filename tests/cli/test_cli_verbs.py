@@ -140,7 +140,12 @@ def test_howmany_wrong_usage(thali, survey: Path, options: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("a,b\n1,\n2,\n", "observed cell"), ("", "empty"), ("a\nx\n", "line 2, column 1 ('a'): expected a number"), (None, "no file")],
+    [
+        ("a,b\n1,\n2,\n", "observed cell"),
+        ("", "empty"),
+        ("a\nx\n", "line 2, column 1 ('a'): expected a number"),
+        (None, "no file"),
+    ],
 )
 def test_howmany_bad_data(thali, here: Path, text: str | None, words: str) -> None:
     if text is not None:
