@@ -109,7 +109,7 @@ def test_missing_without_a_word(X):
     ids=lambda X: type(X).__name__,
 )
 def test_spellings_are_counted_in_a_warning(X):
-    with pytest.warns(UserWarning, match=r"1 cell 'n/a' and 1 cell '-', taken as missing"):
+    with pytest.warns(UserWarning, match=r"1 cell '-' and 1 cell 'n/a', taken as missing"):
         np.testing.assert_array_equal(floats(X), [[NAN, 1], [2, NAN]])
 
 

@@ -131,6 +131,7 @@ def code(text: str) -> bool:
 
 
 def listed(spellings: Mapping[str, int]) -> str:
-    """7 cells 'n/a' and 1 cell '-'"""
-    parts = [f"{n} cell{'' if n == 1 else 's'} {text!r}" for text, n in spellings.items()]
+    """7 cells 'n/a' and 1 cell '-': the most frequent first."""
+    in_order = sorted(spellings.items(), key=lambda item: (-item[1], item[0]))
+    parts = [f"{n} cell{'' if n == 1 else 's'} {text!r}" for text, n in in_order]
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
