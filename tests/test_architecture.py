@@ -79,7 +79,7 @@ LAYERS = (
         },
     ),
     ("kernels", {"kernels"}),
-    ("ground", {"errors", "rng", "binary", "slice_sampling", "series", "threads", "blas"}),
+    ("ground", {"errors", "rng", "binary", "slice_sampling", "series", "threads", "blas", "cell_text", "plain_numbers"}),
 )
 
 # Inside one layer only these imports are allowed (importer, imported).
@@ -137,6 +137,8 @@ SIDEWAYS = {
     ("distributions", "spec"),
     ("rng", "errors"),
     ("binary", "errors"),
+    ("plain_numbers", "errors"),
+    ("plain_numbers", "cell_text"),
 }
 
 # Lower, and still out of reach.

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from thali.errors import InvalidDataError, InvalidDataTypeError
+from thali.plain_numbers import plain_numbers
 
 Array = np.ndarray
 
@@ -68,6 +69,7 @@ def check_batch(X: Any, n_dims: int | None = None) -> Array:
     """A batch as a matrix of doubles with so many dims, NaN where a cell is missing; CSR matrices stay as they are."""
     if issparse(X):
         return X.astype(np.float64)
+    X = plain_numbers(X)
     try:
         X = np.ascontiguousarray(X, dtype=np.float64)
     except (TypeError, ValueError) as error:

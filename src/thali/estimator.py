@@ -23,6 +23,7 @@ from thali.model import Model
 from thali.observations import LinearGaussian
 from thali.optimise import optimise, refuse_for_samplers
 from thali.optimiser_protocols import Optimiser
+from thali.plain_numbers import plain_numbers
 from thali.posterior import Draws
 from thali.priors import IBP
 from thali.progress import Progress
@@ -196,6 +197,7 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
 
     def _validated(self, X: Any, *, reset: bool, sparse: bool = False) -> Any:
         """X as float64; sparse matrices where the caller can use them and the observation model takes them."""
+        X = plain_numbers(X)
         form = "csr" if sparse and getattr(self.observation, "takes_sparse", False) else False
         try:
             X = validate_data(
@@ -244,7 +246,7 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         check_is_fitted(self)
         wanted = f"codes must be numbers of shape (n_rows, {self.n_components_}), as transform gives."
         try:
-            codes = check_array(codes, dtype=np.float64, ensure_min_samples=0, ensure_min_features=0)
+            codes = check_array(plain_numbers(codes), dtype=np.float64, ensure_min_samples=0, ensure_min_features=0)
         except (TypeError, ValueError, OverflowError) as error:
             raise InvalidDataError(f"{wanted} Got: {error}") from error
         if codes.shape[1] != self.n_components_:

@@ -26,7 +26,8 @@ def test_it_says_what_it_does_on_stderr_and_saves(thali, survey: Path) -> None:
     result = thali("fit", survey, *QUICK, "--seed", 7)
     assert result.exit_code == 3
     assert result.stdout == ""
-    first, second, third = result.stderr.splitlines()[:3]
+    read, first, second, third = result.stderr.splitlines()[:4]
+    assert read == "read 60 rows x 5 dims; line 1 is the header; no row names"
     assert first == "survey.csv  60 rows x 5 dims, real-valued, 0.7 % missing  -> linear-Gaussian"
     assert second.startswith("inference: CollapsedGibbs")
     assert third == "2 chains of 5 warm-up sweeps and 10 draws, seed 7"
@@ -317,12 +318,13 @@ def test_the_default_output_is_named_after_the_file_and_is_here(thali, survey: P
 # --- bad data -------------------------------------------------------------------------------------
 
 BAD = {
-    "strings.csv": ("a,b\n1,2\n3,x\n", "expected numbers in column 'b'"),
-    "infinite.csv": ("a,b\n1,inf\n3,4\n", "infinite"),
+    "strings.csv": ("a,b\n1,2\n3,x\n", "line 3, column 2 ('b'): expected a number"),
+    "infinite.csv": ("a,b\n1,inf\n3,4\n", "line 2, column 2 ('b'): an infinite"),
     "empty.csv": ("", "empty"),
     "header.csv": ("a,b\n", "no rows"),
     "ragged.csv": ("a,b\n1,2\n3\n", "line 3"),
-    "column.csv": ("a,b\n1,\n3,\n4,\n", "observed cell"),
+    "column.csv": ("a,b\n1,\n3,\n4,\n", "dim 2 (column 'b')"),
+    "row.csv": ("a,b\n1,2\n\n,\n3,4\n", "line 4"),
     "table.xyz": ("1,2\n", "not a format"),
 }
 

@@ -133,7 +133,8 @@ def test_it_says_what_it_does(thali, stopped: Path) -> None:
     result = thali("resume", "survey.thali", "--max-time", 1, "--json")
     assert result.exit_code in (0, 3)
     lines = result.stderr.splitlines()
-    assert lines[:2] == ["survey.csv  60 rows x 5 dims, real-valued, 0.7 % missing", "going on with survey.thali.run"]
+    assert lines[0] == "read 60 rows x 5 dims; line 1 is the header; no row names"
+    assert lines[1:3] == ["survey.csv  60 rows x 5 dims, real-valued, 0.7 % missing", "going on with survey.thali.run"]
     assert lines[-1].endswith("go on with: thali resume survey.thali")
     assert f'"file": "{stopped}"' in result.stdout
     assert library.load("survey.thali").posterior_.n_draws > before

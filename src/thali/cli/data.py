@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from thali.estimator import LatentFeatures
+    from thali.io import Table
 
 
 class Data(NamedTuple):
@@ -18,6 +19,8 @@ class Data(NamedTuple):
     X: "np.ndarray"
     hidden: "np.ndarray"  # boolean
     dim_names: tuple[str, ...] | None
+    reading: str = ""  # how the file was read, in lines
+    lines: "np.ndarray | None" = None  # of a text file: the line of each row
 
     @property
     def visible(self) -> Any:
@@ -43,6 +46,19 @@ class Data(NamedTuple):
         import numpy as np
 
         return float(np.isnan(self.X).mean())
+
+    def wholly_missing(self) -> str:
+        """Where a fit finds nothing at all, to be put behind its complaint."""
+        import numpy as np
+
+        missing = np.isnan(self.X)
+        rows, dims = np.flatnonzero(missing.all(axis=1)), np.flatnonzero(missing.all(axis=0))
+        where = []
+        if len(rows):
+            where.append(f"row {rows[0] + 1}" if self.lines is None else f"line {self.lines[rows[0]]}")
+        if len(dims):
+            where.append(f"dim {dims[0] + 1}{f' (column {self.dim_names[dims[0]]!r})' if self.dim_names else ''}")
+        return f" Wholly missing: {', '.join(where)}." if where else ""
 
     def describe(self) -> str:
         """1 200 rows x 36 dims, real-valued, 3.1 % missing"""
@@ -96,7 +112,15 @@ def read_data(file: Path, holdout: float, seed: int) -> Data:
     from thali.io import read_table
 
     table = read_table(file)
-    return Data(file, table.X, _hidden(table.X, holdout, seed), table.dim_names)
+    return Data(file, table.X, _hidden(table.X, holdout, seed), table.dim_names, how_read(table), table.lines)
+
+
+def how_read(table: "Table") -> str:
+    """What was taken as header, as names and as missing; in lines of their own, what may have been meant otherwise."""
+    n_rows, n_dims = table.X.shape
+    size = f"{count(n_rows, 'row')} x {count(n_dims, 'dim')}"
+    facts = [f"read {size}; {'; '.join(table.reading)}"] if table.reading else []
+    return "\n".join([*facts, *(f"note: {doubt}" for doubt in table.doubts)])
 
 
 def _hidden(X: "np.ndarray", share: float, seed: int) -> "np.ndarray":

@@ -86,8 +86,9 @@ def fit(
 ) -> None:
     """Find the features in FILE and save the fit.
 
-    Cells that are empty or NaN are missing. Press Ctrl-C to stop early: what was drawn until then is saved, and
-    `thali resume` goes on from there, as it does after a crash.
+    Cells that are empty, NaN, NA, n/a and the like are missing; what is taken as missing, as header and as row names is
+    said. Press Ctrl-C to stop early: what was drawn until then is saved, and `thali resume` goes on from there, as it
+    does after a crash.
     """
     began = time.monotonic()
     if (prior is Prior.BETA_BERNOULLI) != (max_features is not None):
@@ -128,6 +129,7 @@ def fit(
             raise typer.BadParameter("--target-ess is for samplers; leave it out, or add --inference sampler.")
         checkpoint = False
         model.set_params(checkpoint=None)
+    say(data.reading, quiet=quiet or not data.reading)
     say(f"{file.name}  {data.describe()}  -> {_WORDS[observation]}", quiet=quiet)
     say(f"inference: {reason}", quiet=quiet)
     runs = count(chains, "chain") if samples else count(chosen.n_restarts, "restart")

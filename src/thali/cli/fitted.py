@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from thali.cli.console import count, file_size, say
+from thali.cli.data import how_read
 from thali.cli.outcome import run_folder
 from thali.errors import InvalidDataError, InvalidFileError
 
@@ -53,6 +54,8 @@ def read_rows(file: Path, model: "LatentFeatures") -> Rows:
         raise InvalidDataError(
             f"{file} has {count(len(order), 'dim')}, but the fit has {model.n_features_in_}. Give it the same dims"
         )
+    if reading := how_read(table):
+        say(reading)
     X = table.X[:, order]
     return Rows(table, DataFrame(X, columns=wanted) if wanted else X, order)
 

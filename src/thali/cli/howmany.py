@@ -64,6 +64,7 @@ def howmany(
         )
     except InvalidParameterError as error:
         raise typer.BadParameter(str(error)) from error
+    say(data.reading, quiet=quiet or not data.reading)
     say(f"{file.name}  {data.describe()}, seed {seed}", quiet=quiet)
     compile_kernels(model.observation, quiet=quiet)
     model = sample(lambda: model.fit(data.visible), data, file)

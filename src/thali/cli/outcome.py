@@ -29,7 +29,7 @@ def sample(begin: Callable[[], "LatentFeatures"], data: Data, output: Path) -> "
         with _spoken_warnings():
             return begin()
     except InvalidDataError as error:
-        raise InvalidDataError(f"{data.file}: {error}") from error
+        raise InvalidDataError(f"{data.file}: {error}{data.wholly_missing()}") from error
     except KeyboardInterrupt as error:
         raise KeyboardInterrupt(f"{str(error) or 'interrupted'}; nothing to save yet{_how_to_go_on(output)}") from None
 

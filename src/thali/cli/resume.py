@@ -45,6 +45,7 @@ def resume(
 
     given = {"max_time": max_time, "target_ess": target_ess}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    say(table.reading, quiet=quiet or not table.reading)
     say(f"{table.file.name}  {table.describe()}", quiet=quiet)
     say(f"going on with {folder}", quiet=quiet)
     compile_kernels(quiet=quiet)

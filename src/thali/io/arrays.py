@@ -16,7 +16,7 @@ def read_numpy(path: Path) -> Cells:
         with path.open("rb") as file:
             loaded = np.load(file, allow_pickle=False)
             if isinstance(loaded, np.lib.npyio.NpzFile):
-                loaded = _choose(path, loaded)
+                return _named(loaded, _matrix(path, _choose(path, loaded)))
             return _matrix(path, loaded)
     except InvalidDataError:
         raise
@@ -44,6 +44,24 @@ def _choose(path: Path, archive: np.lib.npyio.NpzFile) -> np.ndarray:
     raise InvalidDataError(
         f"{path}: expected an array named X or exactly one matrix of numbers, found {held or 'no arrays'}. "
         f"Save the data under the name X: numpy.savez(path, X=data)"
+    )
+
+
+def _named(archive: np.lib.npyio.NpzFile, cells: Cells) -> Cells:
+    """The matrix with the names that `write_table` puts beside it, where they are there."""
+    n_rows, n_dims = cells.X.shape
+    names: dict[str, tuple[str, ...] | None] = {}
+    for name, length in (("row_names", n_rows), ("dim_names", n_dims), ("index_name", 1)):
+        texts = _load(archive, name) if "X" in archive.files and name in archive.files else None
+        fit = texts is not None and texts.dtype.kind == "U" and texts.shape == (length,)
+        names[name] = tuple(texts.tolist()) if fit and texts is not None else None
+    rows, dims, label = names["row_names"], names["dim_names"], names["index_name"]
+    rows = rows if rows is not None and len(set(rows)) == len(rows) else None
+    found = [
+        words for words, texts in (("row_names names the rows", rows), ("dim_names names the dims", dims)) if texts
+    ]
+    return cells._replace(
+        row_names=rows, dim_names=dims, index_name=label[0] if label and rows else "", reading=tuple(found)
     )
 
 

@@ -1,35 +1,54 @@
 """Read Parquet files through pandas and pyarrow, which are imported only when such a file is asked for."""
 
+from collections import Counter
 from decimal import Decimal
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from thali.cell_text import listed, number, plain_missing
 from thali.errors import InvalidDataError
-from thali.io.cells import Cells, are_row_names, no_numbers_error, text_column_error
+from thali.io.cells import Cells, Place, cell_error, no_numbers_error
+from thali.io.row_names import are_codes, are_mostly_text, checked_names, count_the_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 def read_parquet(path: Path) -> Cells:
-    """Read the columns of numbers; a text index, or else a first column of distinct texts, names the rows."""
+    """Read the columns of numbers; an index, or else a first column that is mostly text, names the rows.
+
+    A column of text holds numbers and missing cells by the rule of text files.
+    """
     frame = _load(path)
     if len(frame) == 0:
         raise InvalidDataError(f"{path} has no rows; expected at least one")
     names = [str(name) for name in frame.columns]
     columns = [frame.iloc[:, i] for i in range(frame.shape[1])]
-    row_names, index_name = _names(frame.index.to_series()), frame.index.name
-    if row_names is None and columns:
-        row_names = _names(columns[0])
-        if row_names is not None:
-            index_name, names, columns = names[0], names[1:], columns[1:]
+    row_names, said = _index(frame.index)
+    index_name, reading, doubts = frame.index.name, [said] if said else [], []
+    first = 1
+    if row_names is None and columns and _is_text(columns[0]):
+        heads = ["" if value is None else str(value) for value in _values(columns[0])]
+        if are_mostly_text(heads) or are_codes(heads):
+            row_names = checked_names(path, heads, lambda row: Place(row + 1, 1, names[0], "row"))
+            reading.append(f"column 1 ({names[0]}) names the rows")
+            index_name, names, columns, first = names[0], names[1:], columns[1:], 2
     if not columns:
         raise no_numbers_error(path)
-    values = [_floats(path, name, column) for name, column in zip(names, columns, strict=True)]
-    return Cells(np.column_stack(values), row_names, tuple(names), "" if index_name is None else str(index_name))
+    spellings: Counter[str] = Counter()
+    values = [
+        _floats(path, i, name, column, spellings)
+        for i, (name, column) in enumerate(zip(names, columns, strict=True), first)
+    ]
+    if spellings:
+        reading.append(f"{listed(spellings)} {'is' if spellings.total() == 1 else 'are'} missing")
+    if row_names is None and count_the_rows([f"{value:g}" for value in values[0]]):
+        doubts.append(f"column 1 ({names[0]}) looks like row numbers; it is used as data")
+    label = "" if index_name is None or row_names is None else str(index_name)
+    return Cells(np.column_stack(values), row_names, tuple(names), label, tuple(reading), tuple(doubts))
 
 
 def _load(path: Path) -> "pd.DataFrame":
@@ -48,19 +67,39 @@ def _load(path: Path) -> "pd.DataFrame":
         raise InvalidDataError(f"{path} is not a Parquet file of plain columns ({reason}); write it anew") from error
 
 
-def _names(column: "pd.Series") -> tuple[str, ...] | None:
-    """Return the values as row names if they are distinct texts, else None."""
-    values = column.tolist()
-    if all(isinstance(value, str) for value in values) and are_row_names(values):
-        return tuple(values)
-    return None
+def _index(index: "pd.Index") -> tuple[tuple[str, ...] | None, str]:
+    """The names of the rows if the index gives them, and what is to be said of it."""
+    import pandas as pd
+
+    if isinstance(index, pd.RangeIndex):
+        return None, ""
+    called = "the index" if index.name is None else f"the index ({index.name})"
+    names = tuple(str(value).strip() for value in index.tolist())
+    if index.dtype.kind not in "fbc" and not index.hasnans and index.is_unique and all(names):
+        return names, f"{called} names the rows"
+    return None, f"{called} is left out, since it does not name the rows"
 
 
-def _floats(path: Path, name: str, column: "pd.Series") -> np.ndarray:
+def _is_text(column: "pd.Series") -> bool:
+    return any(isinstance(value, str) for value in _values(column))
+
+
+def _values(column: "pd.Series") -> list[Any]:
+    """The values as Python objects, None where one is missing."""
+    if column.dtype.kind in "biuf":
+        return []
+    return [None if missing else value for value, missing in zip(column.tolist(), column.isna(), strict=True)]
+
+
+def _floats(path: Path, i: int, name: str, column: "pd.Series", spellings: Counter[str]) -> np.ndarray:
     if column.dtype.kind in "biuf":
         return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
-    values = [None if missing else value for value, missing in zip(column.tolist(), column.isna(), strict=True)]
-    for value in values:
-        if value is not None and not isinstance(value, Real | Decimal):
-            raise text_column_error(path, name, value)
-    return np.array([np.nan if value is None else float(value) for value in values])
+    found = []
+    for row, value in enumerate(_values(column), 1):
+        cell = np.nan if value is None else number(value) if isinstance(value, str) else value
+        if not isinstance(cell, Real | Decimal):
+            raise cell_error(path, Place(row, i, name, "row"), value)
+        if isinstance(value, str) and cell != cell and not plain_missing(value):
+            spellings[value.strip()] += 1
+        found.append(float(cell))
+    return np.array(found)

@@ -9,7 +9,7 @@ import numpy as np
 
 from thali.errors import InvalidDataError
 from thali.io.arrays import read_numpy
-from thali.io.cells import Cells
+from thali.io.cells import Cells, Place, infinite_error
 from thali.io.delimited import read_delimited
 from thali.io.parquet import read_parquet
 
@@ -24,6 +24,9 @@ class Table(NamedTuple):
     dim_names: tuple[str, ...] | None
     source: str
     index_name: str = ""  # what stands above the row names
+    reading: tuple[str, ...] = ()  # how the file was read: its header, its names, what was taken as missing
+    doubts: tuple[str, ...] = ()  # sentences on what may have been meant otherwise
+    lines: np.ndarray | None = None  # of a text file: the line of each row
 
 
 _READERS: dict[str, Callable[[Path], Cells]] = {
@@ -44,10 +47,12 @@ def read_table(path: str | os.PathLike[str]) -> Table:
 
     Formats, by suffix: `.csv` (commas), `.tsv` and `.txt` (tabs), each also with `.gz`; `.npy`; `.npz` (the array
     named X, a matrix of scipy.sparse.save_npz, or the only matrix of numbers in it); `.parquet`. In text files a
-    first line with any cell that is not a number is the header, and a first column of distinct texts holds the names
-    of the rows.
+    first line of text is the header, and a first column that is mostly text names the rows. `reading` of the table says
+    what was found, and how many cells of which spelling (NA, n/a, -, ...) were taken as missing; `doubts` what looks as
+    if it had been meant otherwise.
 
-    Raises `InvalidDataError` whenever the file is not such a matrix, or is not there.
+    Raises `InvalidDataError` whenever the file is not such a matrix, or is not there: with the line and the column
+    where a text file goes wrong.
     """
     path = Path(path)
     reader = _reader(path)
@@ -57,7 +62,8 @@ def read_table(path: str | os.PathLike[str]) -> Table:
     except OSError as error:
         raise InvalidDataError(f"cannot read {path}: {error.strerror or error}") from error
     _check_finite(path, cells)
-    return Table(cells.X, cells.row_names, cells.dim_names, str(path), cells.index_name)
+    names = cells.row_names, cells.dim_names, str(path), cells.index_name
+    return Table(cells.X, *names, cells.reading, (*cells.doubts, *_stand_ins(cells)), cells.lines)
 
 
 def _reader(path: Path) -> Callable[[Path], Cells]:
@@ -92,8 +98,25 @@ def _check_finite(path: Path, cells: Cells) -> None:
     infinite = np.isinf(cells.X)
     if infinite.any():
         row, dim = (int(i) for i in np.argwhere(infinite)[0])
-        where = f"column {cells.dim_names[dim]!r}" if cells.dim_names else f"column {dim + 1}"
-        raise InvalidDataError(
-            f"{path} has {int(infinite.sum())} infinite or too large value(s), the first in row {row + 1} of "
-            f"{where}; expected finite numbers. Leave a cell empty (or use NaN) where it is missing"
-        )
+        raise infinite_error(path, Place(row + 1, dim + 1, cells.dim_names[dim] if cells.dim_names else "", "row"))
+
+
+def _stand_ins(cells: Cells) -> list[str]:
+    """Numbers such as -999 that lie far from all others of their dim: often, they stand for a missing cell."""
+    found = []
+    for dim, column in enumerate(cells.X.T):
+        low, high = np.fmin.reduce(column), np.fmax.reduce(column)
+        for value in {float(low), float(high)} & _STAND_INS:
+            others = column[(column != value) & ~np.isnan(column)]
+            spread = float(others.max()) - float(others.min()) if len(others) else 0.0
+            if spread > 0 and np.abs(others - value).min() > 2 * spread:
+                n = int((column == value).sum())
+                name = f"column {cells.dim_names[dim]!r}" if cells.dim_names else f"dim {dim + 1}"
+                cell = "a cell" if n == 1 else f"{n} cells"
+                found.append(
+                    f"{name} holds {value:g} in {cell}, used as a number: empty such cells if they are missing"
+                )
+    return found
+
+
+_STAND_INS = {sign * float(nines) for nines in (99, 999, 9999, 99999, 999999) for sign in (1, -1)}

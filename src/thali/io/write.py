@@ -12,18 +12,25 @@ from typing import IO, Any, TextIO
 import numpy as np
 
 from thali.errors import InvalidDataError, InvalidFileError
+from thali.io.recognisable import cell_of, is_header, recognisable
 from thali.io.tables import Table
 
 __all__ = ["check_suffix", "print_table", "write_table"]
 
 
 def print_table(table: Table, stream: TextIO, delimiter: str = ",") -> None:
-    """As text that reads back to the same numbers: a header if the dims have names, nothing in a missing cell."""
+    """As text that reads back to the same table: a header if dims or rows have names, nothing in a missing cell.
+
+    Names that would be read as numbers get a word before them: dim_1990.
+    """
+    table = recognisable(table)
     writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
     if table.dim_names is not None:
         writer.writerow(table.dim_names if table.row_names is None else (table.index_name, *table.dim_names))
     for i, row in enumerate(table.X.tolist()):
-        cells = ["" if value != value else repr(value).removesuffix(".0") for value in row]
+        cells = [cell_of(value) for value in row]
+        if i == 0 and table.dim_names is None and is_header(cells, table.X[1:]):
+            cells = ["" if value != value else repr(value) for value in row]  # 1990.0 cannot be the name of a dim
         writer.writerow(cells if table.row_names is None else (table.row_names[i], *cells))
 
 
@@ -51,7 +58,8 @@ def _text(delimiter: str) -> Callable[[Table, IO[bytes]], None]:
 
 def _npz(table: Table, file: IO[bytes]) -> None:
     arrays: dict[str, Any] = {"X": table.X}
-    for name, texts in (("dim_names", table.dim_names), ("row_names", table.row_names)):
+    label = (table.index_name,) if table.index_name else None
+    for name, texts in (("dim_names", table.dim_names), ("row_names", table.row_names), ("index_name", label)):
         if texts:
             arrays[name] = np.array(texts, dtype=str)
     np.savez(file, **arrays)

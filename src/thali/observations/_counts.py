@@ -8,6 +8,7 @@ from scipy.special import gammaln
 
 from thali.binary import Array
 from thali.errors import InvalidDataError
+from thali.plain_numbers import plain_numbers
 
 _LARGEST = 2.0**53  # whole numbers above it are not all there
 
@@ -43,6 +44,7 @@ def check_counts(X: Any) -> Any:
 
 
 def _dense(X: Any) -> Array:
+    X = plain_numbers(X)
     try:
         X = np.asarray(X)
         if X.dtype.kind not in "buifO":

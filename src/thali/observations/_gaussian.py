@@ -9,6 +9,7 @@ from scipy.special import gammainc, gammaincinv
 
 from thali.errors import InvalidDataError
 from thali.kernels.collapsed_rows import BLOCK
+from thali.plain_numbers import plain_numbers
 from thali.stats import add
 
 Array = np.ndarray
@@ -32,6 +33,7 @@ class GaussianRows(NamedTuple):
 
 def check_real(X: Any) -> Array:
     """X as a float64 matrix with NaN for missing cells; every row and every dim must have an observed cell."""
+    X = plain_numbers(X)
     try:
         X = np.asarray(X)
         if X.dtype.kind not in "buifO":
