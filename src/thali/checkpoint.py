@@ -105,7 +105,7 @@ class Checkpoint:
                 with suppress(OSError):
                     run._bring_older_back()
                 raise InvalidFileError(f"Cannot begin a run in {folder}: {error}") from error
-            run._hold = hold.pop_all()
+            run._hold, run.claim.begun = hold.pop_all(), True
         return run
 
     @classmethod
@@ -123,11 +123,11 @@ class Checkpoint:
             for unfinished in run.folder.glob(".*.thali.*.part"):
                 with suppress(OSError):
                     unfinished.unlink()
-            run._hold = hold.pop_all()
+            run._hold, run.claim.begun = hold.pop_all(), True
         if run.other_versions:
             warnings.warn(
-                f"The run in {folder} was begun with {run.other_versions}. Its draws may differ from those of a run that "
-                "was never stopped.",
+                f"The run in {folder} was begun with {run.other_versions}. "
+                "Its draws may differ from those of a run that was never stopped.",
                 stacklevel=3,
             )
         return run, chains
@@ -181,11 +181,11 @@ class Checkpoint:
         if X.shape == (self.n_rows, self.about.n_dims):
             X = self.about.model.observation.check_data(X)
         if fingerprint(X) != self.about.data_fingerprint:
-            wanted = f"{self.n_rows} rows x {self.about.n_dims} dims with fingerprint {self.about.data_fingerprint[:12]}"
+            n_dims, wanted = self.about.n_dims, self.about.data_fingerprint[:12]
             got = f"{X.shape[0]} x {X.shape[1]}{' sparse' if issparse(X) else ''} with {fingerprint(X)[:12]}"
             raise InvalidDataError(
-                f"X must be the data of the run in {self.folder}: {wanted}. Got {got}. Give the same X, sparse or dense as "
-                "it was, or fit anew."
+                f"X must be the data of the run in {self.folder}: {self.n_rows} rows x {n_dims} dims with fingerprint "
+                f"{wanted}. Got {got}. Give the same X, sparse or dense as it was, or fit anew."
             )
         for chain in chains:
             if chain.state is not None:
@@ -249,7 +249,7 @@ class Checkpoint:
             file.write((self.folder / "run.thali").read_bytes())
 
     def _give_up_older(self) -> None:
-        """Remove the chains of an older run, then what tells of it: as long as that is there, no chain is of this one."""
+        """Remove the chains of an older run, then what tells of it: while that is there, no chain is of this one."""
         with self._giving_up:
             if not self._older.exists():
                 return
@@ -297,8 +297,6 @@ class Left(NamedTuple):
         if len(found) >= n_chains and found[n_chains - 1] >= n_draws:
             return f"Nothing is lost: the draws are in the checkpoint {folder}."
         return (
-            f"The checkpoint {folder} has {sum(found)} of {n_chains * n_draws} draws. Save the fit elsewhere; if it cannot "
-            "be, thali.resume makes the others again."
+            f"The checkpoint {folder} has {sum(found)} of {n_chains * n_draws} draws. "
+            "Save the fit elsewhere; if it cannot be, thali.resume makes the others again."
         )
-
-

@@ -1,7 +1,7 @@
 """Who may write in the folder of a run: one process at a time.
 
-It holds a lock on a file in the folder that is never replaced. That file goes with its folder, by the hand of the process
-that holds it: who had opened it before finds that it is no longer at its place, and begins anew.
+It holds a lock on a file in the folder that is never replaced. That file goes with its folder, by the hand of the
+process that holds it: who had opened it before finds that it is no longer at its place, and begins anew.
 """
 
 import os
@@ -22,8 +22,8 @@ _OURS = ("chain-*.thali", "command.thali", "replaced.thali", ".*.thali.*.part", 
 class Claim(os.PathLike[str]):
     """The folder of a run, which this process can hold; as a path it can be given wherever a checkpoint can.
 
-    replaces: a run that is there may be given up, once another is on the disk. command: what the command line keeps with
-    a run that begins.
+    replaces: a run that is there may be given up, once another is on the disk. command: what the command line keeps
+    with a run that begins.
     """
 
     def __init__(
@@ -31,6 +31,7 @@ class Claim(os.PathLike[str]):
     ) -> None:
         self.folder = Path(folder)
         self.replaces, self.command = replaces, command
+        self.begun = False  # whether this process has begun or taken up the run that is there
         self._depth = 0
         self._handle: IO[bytes] | None = None
 
@@ -62,11 +63,17 @@ class Claim(os.PathLike[str]):
         finally:
             self._depth -= 1
             if self._depth == 0:
-                if not holds_run(self.folder):
+                mine = self._handle is None or is_at(self._handle, self.folder / "run.lock")  # it may be gone already
+                if mine and not holds_run(self.folder):
                     clear(self.folder)
                 if self._handle is not None:
                     self._handle.close()
                     self._handle = None
+
+    def finish(self) -> None:
+        """Something else has come in the place of the run that was to be replaced."""
+        if self._depth and self.replaces and not self.begun:
+            clear(self.folder)
 
     def _take(self, make: bool) -> None:
         patient_until = time.monotonic() + _PATIENCE
@@ -104,7 +111,8 @@ class Claim(os.PathLike[str]):
                 if not make:
                     return None  # one may go on where nothing can be written, and nobody else writes there either
                 raise InvalidFileError(
-                    f"Cannot write in the folder {self.folder}: {error.strerror}. Choose another place for the checkpoint."
+                    f"Cannot write in the folder {self.folder}: {error.strerror}. "
+                    "Choose another place for the checkpoint."
                 ) from error
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+from functools import cache
 from importlib.metadata import version
 from typing import Any, NamedTuple, Self
 
@@ -33,6 +34,7 @@ def fingerprint(X: Any) -> str:
     return hashlib.sha256(repr(X.shape).encode() + X.tobytes()).hexdigest()
 
 
+@cache
 def _versions() -> dict[str, str]:
     names = ("numpy", "scipy", "numba", "scikit-learn")
     return {name: version(name) for name in names} | {"python": platform.python_version()}
@@ -62,7 +64,7 @@ class About(NamedTuple):
             params["random_state"] = None  # a generator that has moved on would not reproduce the run
         return {
             "thali": version("thali"),
-            "versions": _versions(),
+            "versions": dict(_versions()),
             "params": {name: to_json(value) for name, value in params.items()},
             "model": to_json(self.model),
             "inference": to_json(self.choice.inference),

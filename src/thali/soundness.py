@@ -97,7 +97,7 @@ def check_concrete(spec: Any, n_dims: int) -> None:
 
 
 def check_state(state: Any, about: Any, X: Any) -> None:
-    """The state of a chain is one that its parts can have on these data: the sampler and the observation model judge."""
+    """The state of a chain is one that it can have on these data: the sampler and the observation model judge."""
     for part in ("prior", "observation"):
         spec, asked = getattr(state, part), getattr(about.model, part)
         same = type(spec) is type(asked) and all(

@@ -70,11 +70,11 @@ def clear_leftovers(path: Path) -> None:
     """Remove temporary files of `path` whose writers are dead."""
     name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.part")
     with suppress(OSError), os.scandir(path.parent) as entries:
-        found = [Path(entry) for entry in entries if name.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)]
+        found = [entry for entry in entries if name.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)]
         for temporary in found:
-            with suppress(OSError), temporary.open("rb") as handle:
+            with suppress(OSError), open(temporary, "rb") as handle:
                 if hold(handle):
-                    temporary.unlink()
+                    os.unlink(temporary)
 
 
 def trouble(path: object, error: OSError) -> str:
