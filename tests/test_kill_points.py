@@ -213,7 +213,7 @@ def replaced_at(older: Case, newer: Case, half: Point, point: Point | None) -> i
 
 
 def check_replacements(tmp_path: Path, n_some: int | None) -> None:
-    """At any point there is a run to go on with, or the file: the older until the newer is whole, never some of each."""
+    """At any point there is a run to go on with, or the file: the older until the newer is whole, never a mix."""
     older, newer = Case("Gaussian", tmp_path, seed=3), Case("Gaussian", tmp_path, seed=4)
     wholes = [older.whole(), newer.whole()]
     half = ("after", in_child(older.fit) // 2)
