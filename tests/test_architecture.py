@@ -34,6 +34,7 @@ LAYERS = (
             "spec_json",
             "packing",
             "checkpoint",
+            "claims",
             "stopping",
             "soundness",
             "streams",
@@ -79,7 +80,7 @@ LAYERS = (
         },
     ),
     ("kernels", {"kernels"}),
-    ("ground", {"errors", "rng", "binary", "slice_sampling", "series", "threads", "blas", "cell_text", "plain_numbers"}),
+    ("ground", {"errors", "rng", "binary", "slice_sampling", "series", "threads", "blas", "cell_text", "plain_numbers", "locks", "whole_files"}),
 )
 
 # Inside one layer only these imports are allowed (importer, imported).
@@ -112,6 +113,9 @@ SIDEWAYS = {
     ("streams", "packing"),
     ("streams", "progress"),
     ("checkpoint", "soundness"),
+    ("checkpoint", "claims"),
+    ("soundness", "spec_json"),
+    ("whole_files", "locks"),
     ("posterior", "model"),
     ("posterior", "consensus"),
     ("posterior", "diagnostics"),

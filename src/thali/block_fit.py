@@ -78,6 +78,7 @@ class BlockFit:
         if run is None:
             model = self._model()
             self._check_settings()
+            refuse_for_samplers(self.inference, checkpoint=self.checkpoint, target_ess=self.target_ess)
             first = next(batches, None)
             if first is None:
                 raise InvalidDataError("X must bring a batch of rows at least. Got an iterator with none.")

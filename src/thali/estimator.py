@@ -2,7 +2,6 @@
 
 import os
 import warnings
-from contextlib import nullcontext
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +13,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from thali import prediction, saving
 from thali.auto import Choice, choose
 from thali.blocks import check_squares
-from thali.checkpoint import Checkpoint, remove
+from thali.checkpoint import Checkpoint
 from thali.errors import InvalidDataError, InvalidDataTypeError, InvalidFileError, InvalidParameterError
 from thali.files import blamed
 from thali.in_range import check_finite, numbers_in_range
@@ -109,18 +108,25 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
             return self._fit_blocks(model, X, heldout)
         X = model.observation.check_data(self._validated(X, reset=True, sparse=True))
         choice = choose(self.inference, model.prior, model.observation, *X.shape)
+        settings = {"target_ess": self.target_ess, "checkpoint": self.checkpoint, "heldout": heldout}
+        if isinstance(choice.inference, Streaming):
+            refuse_for_streams(**settings)
+        if isinstance(choice.inference, Optimiser):
+            refuse_for_samplers(choice.inference, **settings)
         model = Model(model.prior, model.observation.adapt(X))
         about = self._about(model, choice, fingerprint(X))
         self._stream = None
         if isinstance(choice.inference, Optimiser):
-            return self._optimise(X, about, heldout)
+            return self._optimise(X, about)
         streams = spawn(make_generator(self.random_state), self.n_chains)
         chains = [Chain(number, stream) for number, stream in enumerate(streams)]
         if isinstance(choice.inference, Streaming):
-            refuse_for_streams(target_ess=self.target_ess, checkpoint=self.checkpoint, heldout=heldout)
             return self._absorb(Stream(chains, choice.inference, model), X, choice)
-        run = None if self.checkpoint is None else Checkpoint.create(self.checkpoint, about, X.shape[0], chains)
-        return self._sample(X, about, chains, run, heldout)
+        score = self._scorer(X, heldout)
+        if self.checkpoint is None:
+            return self._sample(X, about, chains, None, score)
+        with Checkpoint.create(self.checkpoint, about, X.shape[0], chains) as run:
+            return self._sample(X, about, chains, run, score)
 
     def _check_settings(self) -> None:
         if not isinstance(self.n_chains, int | np.integer) or isinstance(self.n_chains, bool) or self.n_chains < 1:
@@ -139,17 +145,13 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         names = [str(name) for name in getattr(self, "feature_names_in_", [])]
         return saving.About(self.get_params(deep=False), model, choice, data_fingerprint, self.n_features_in_, names)
 
-    def _sample(
-        self, X: Array, about: saving.About, chains: list[Chain], run: Checkpoint | None, heldout: Any = None
-    ) -> Self:
+    def _scorer(self, X: Any, heldout: Any) -> Any:
+        return None if heldout is None else prediction.scorer(X, self._validated(heldout, reset=False))
+
+    def _sample(self, X: Any, about: saving.About, chains: list[Chain], run: Checkpoint | None, score: Any) -> Self:
         """Run the chains to their end, from wherever they are."""
         inference = about.choice.inference
-        score = None if heldout is None else prediction.scorer(X, self._validated(heldout, reset=False))
-        with (
-            run.alone() if run else nullcontext(),
-            Progress(chains, inference, self.verbose, score) as progress,
-            numbers_in_range(),
-        ):
+        with Progress(chains, inference, self.verbose, score) as progress, numbers_in_range():
             result = run_chains(
                 chains, inference, about.model, X,
                 n_jobs=self.n_jobs, max_time=self.max_time, target_ess=self.target_ess,
@@ -161,14 +163,13 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         if self.interrupted_:
             kept = f"{result.posterior.n_chains} of {self.n_chains} chains with {result.posterior.n_draws} draws each"
             warnings.warn(f"Interrupted: kept {kept}, of {inference.n_draws}.", stacklevel=3)
-        self._run_folder = run and run.folder
+        self._run_folder = run and run.left()
         self._adopt(result.posterior, result.history, about.choice, about.data_fingerprint)
         return self
 
-    def _optimise(self, X: Array, about: saving.About, heldout: Any) -> Self:
+    def _optimise(self, X: Array, about: saving.About) -> Self:
         """Run the restarts of an optimiser."""
         inference = about.choice.inference
-        refuse_for_samplers(inference, checkpoint=self.checkpoint, target_ess=self.target_ess, heldout=heldout)
         streams = spawn(make_generator(self.random_state), inference.n_restarts)
         with numbers_in_range():
             result = optimise(
@@ -310,15 +311,15 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         """Write the fit to a `.thali` file; `thali.load` brings it back with the same bits."""
         check_is_fitted(self)
         about = self._about(self.posterior_.model, self.inference_, self.data_fingerprint_)
-        folder = getattr(self, "_run_folder", None)
+        left = getattr(self, "_run_folder", None)
         try:
             saving.save(saving.SavedFit(about, self.posterior_, self.history_, getattr(self, "_stream", None)), path)
         except InvalidFileError as error:
-            if folder is None:
+            if left is None:
                 raise
-            raise InvalidFileError(f"{error} Nothing is lost: the draws are in the checkpoint {folder}.") from error
-        if folder is not None and self.stopped_by_ in (None, "target_ess"):
-            remove(folder)
+            raise InvalidFileError(f"{error} {left.words(*self.posterior_.draws['n_features'].shape)}") from error
+        if left is not None and self.stopped_by_ in (None, "target_ess"):
+            left.remove()
             self._run_folder = None
 
     # ---- scikit-learn's conventions
@@ -373,21 +374,14 @@ def resume(checkpoint: str | os.PathLike[str], X: Any, *, heldout: Any = None, *
         )
     if not isinstance(checkpoint, str | os.PathLike):
         raise InvalidParameterError(f"checkpoint must be the path of a folder. Got {checkpoint!r}.")
-    run, chains = Checkpoint.read(checkpoint)
-    with blamed(checkpoint):
-        estimator = LatentFeatures(**run.about.params | {"checkpoint": checkpoint})
-    estimator.set_params(**settings)._check_settings()
-    X = estimator._validated(X, reset=True)
-    if X.shape == (run.n_rows, run.about.n_dims):
-        X = run.about.model.observation.check_data(X)
-    if fingerprint(X) != run.about.data_fingerprint:
-        wanted = f"{run.n_rows} rows x {run.about.n_dims} dims with fingerprint {run.about.data_fingerprint[:12]}"
-        raise InvalidDataError(
-            f"X must be the data of the run in {checkpoint}: {wanted}. "
-            f"Got {X.shape[0]} x {X.shape[1]} with {fingerprint(X)[:12]}. Give the same X, or fit anew."
-        )
-    run.check(chains, X)
-    return _named(estimator, run.about)._sample(X, run.about, chains, run, heldout)
+    run, chains = Checkpoint.take_up(checkpoint)
+    with run:
+        with blamed(checkpoint):
+            estimator = LatentFeatures(**run.about.params | {"checkpoint": checkpoint})
+        estimator.set_params(**settings)._check_settings()
+        X = run.checked(estimator._validated(X, reset=True, sparse=True), chains)
+        score = estimator._scorer(X, heldout)
+        return _named(estimator, run.about)._sample(X, run.about, chains, run, score)
 
 
 def _named(estimator: LatentFeatures, about: saving.About) -> LatentFeatures:

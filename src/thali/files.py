@@ -7,7 +7,6 @@ the same bytes.
 import io
 import json
 import os
-import secrets
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from thali.errors import InvalidFileError
+from thali.whole_files import trouble, whole_file
 
 FORMAT = 1
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -26,33 +26,20 @@ def write(path: str | os.PathLike[str], meta: Mapping[str, Any], arrays: Mapping
     """Write a file. An error (full disk, read-only folder) leaves nothing behind and an older file untouched."""
     try:
         path = Path(path)
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-        raw = temporary.open("xb")
-    except (OSError, TypeError, ValueError) as error:  # the last two: no path at all
-        reason = getattr(error, "strerror", None) or error
-        raise InvalidFileError(
-            f"Cannot write {path}: {reason}. Choose a folder that exists and is writable."
-        ) from error
+    except TypeError as error:
+        raise InvalidFileError(f"Cannot write {path}: {error}. Give the path of a file.") from error
     try:
-        with raw:
-            with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as archive:
-                text = json.dumps({"format": FORMAT, "members": sorted(arrays), **meta}, indent=1, sort_keys=True)
-                archive.writestr(zipfile.ZipInfo("meta.json", _EPOCH), text)
-                for name, array in arrays.items():
-                    buffer = io.BytesIO()
-                    np.lib.format.write_array(buffer, np.ascontiguousarray(array), allow_pickle=False)
-                    info = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
-                    info.compress_type = zipfile.ZIP_DEFLATED
-                    archive.writestr(info, buffer.getvalue(), compresslevel=3)
-            raw.flush()
-            os.fsync(raw.fileno())  # the content is on the disk before the name is
-        os.replace(temporary, path)
+        with whole_file(path) as raw, zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as archive:
+            text = json.dumps({"format": FORMAT, "members": sorted(arrays), **meta}, indent=1, sort_keys=True)
+            archive.writestr(zipfile.ZipInfo("meta.json", _EPOCH), text)
+            for name, array in arrays.items():
+                buffer = io.BytesIO()
+                np.lib.format.write_array(buffer, np.ascontiguousarray(array), allow_pickle=False)
+                info = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
+                info.compress_type = zipfile.ZIP_DEFLATED
+                archive.writestr(info, buffer.getvalue(), compresslevel=3)
     except OSError as error:
-        raise InvalidFileError(
-            f"Cannot write {path}: {error.strerror}. Nothing was changed; free some space and try again."
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+        raise InvalidFileError(trouble(path, error)) from error
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

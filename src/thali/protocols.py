@@ -184,6 +184,10 @@ class FeatureRows(Observation, Protocol):
     def completed(self, data: Any, local: Any) -> Array:
         """X with its missing cells as `local` holds them."""
 
+    def check_rows(self, data: Any, local: Any) -> None:
+        """Raise a ValueError unless a chain on these data can hold these row variables: kernels do not look before
+        they read, and `local` may come from a file. Its bits have been checked."""
+
     def draw_codes(self, rng: Generator, Z: Array) -> Array:
         """Codes of rows with these bits, from their prior."""
 
@@ -358,6 +362,9 @@ class Iterative(Inference, Protocol):
 
     def step(self, rng: Generator, state: Any, model: Any, data: Any) -> tuple[Any, Any]:
         """(next state, remarks). The remarks have at least `log_joint` and `n_features`."""
+
+    def check_sound(self, state: Any, data: Any, n_rows: int) -> None:
+        """Raise a ValueError unless a chain on these data can be in this state, which may come from a file."""
 
     def record(self, state: Any, info: Any, data: Any) -> Any:
         """What the posterior keeps of a state: a `thali.posterior.Draw`."""

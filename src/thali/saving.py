@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+from functools import cache
 from importlib.metadata import version
 from typing import Any, NamedTuple, Self
 
@@ -33,6 +34,20 @@ def fingerprint(X: Any) -> str:
     return hashlib.sha256(repr(X.shape).encode() + X.tobytes()).hexdigest()
 
 
+@cache
+def _versions() -> dict[str, str]:
+    names = ("numpy", "scipy", "numba", "scikit-learn")
+    return {name: version(name) for name in names} | {"python": platform.python_version()}
+
+
+def other_versions(meta: dict[str, Any]) -> str:
+    """Which software other than the present wrote a file, in words: thali 0.0.9 (now 0.1.0), ..."""
+    mine = {"thali": version("thali")} | _versions()
+    its = {"thali": meta.get("thali"), **(meta.get("versions") or {})}
+    others = [name for name in mine if name != "python" and its.get(name) != mine[name]]
+    return ", ".join(f"{name} {str(its.get(name))[:40]} (now {mine[name]})" for name in others)
+
+
 class About(NamedTuple):
     """What was asked for, and of which data: all of a fit but its draws."""
 
@@ -49,8 +64,7 @@ class About(NamedTuple):
             params["random_state"] = None  # a generator that has moved on would not reproduce the run
         return {
             "thali": version("thali"),
-            "versions": {name: version(name) for name in ("numpy", "scipy", "numba", "scikit-learn")}
-            | {"python": platform.python_version()},
+            "versions": dict(_versions()),
             "params": {name: to_json(value) for name, value in params.items()},
             "model": to_json(self.model),
             "inference": to_json(self.choice.inference),

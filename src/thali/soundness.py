@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from thali.binary import check_binary
 from thali.model import lacking
 from thali.posterior import Draws
+from thali.spec_json import to_json
 from thali.variational_posterior import Factors, Variational
 
 Array = np.ndarray
@@ -96,22 +96,19 @@ def check_concrete(spec: Any, n_dims: int) -> None:
         spec.check_data(np.zeros((1, n_dims)))
 
 
-def check_state(state: Any, about: Any, X: Array) -> None:
-    """The statistics in the state of a chain are those of its bits, to rounding."""
+def check_state(state: Any, about: Any, X: Any) -> None:
+    """The state of a chain is one that it can have on these data: the sampler and the observation model judge."""
     for part in ("prior", "observation"):
-        spec = getattr(state, part)
-        if type(spec) is not type(getattr(about.model, part)):
+        spec, asked = getattr(state, part), getattr(about.model, part)
+        same = type(spec) is type(asked) and all(
+            to_json(value) == to_json(getattr(spec, name))
+            for name, value in asked.get_params(deep=False).items()
+            if name not in asked.learned
+        )
+        if not same:
             raise ValueError(f"its {part} is another than that of the run")
         check_concrete(spec, X.shape[1])
-    local, observation = state.local, state.observation
-    if check_binary(local.z).shape[0] != len(X):
-        raise ValueError("its bits are those of another number of rows")
-    data = observation.prepare(X)
-    anew = observation.place(data, observation.codes_of(local), observation.completed(data, local))
-    for mine, its in zip(anew, local, strict=True):
-        same = mine.shape == its.shape and mine.dtype == its.dtype
-        if not same or not np.allclose(mine, its, rtol=1e-6, atol=1e-6 * np.abs(mine).max(initial=0.0)):
-            raise ValueError("its statistics are not those of its bits")
+    about.choice.inference.check_sound(state, state.observation.prepare(X), X.shape[0])
 
 
 def _are_numbers(values: Array) -> bool:

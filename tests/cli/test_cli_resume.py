@@ -185,7 +185,7 @@ def test_what_is_not_there(thali, survey: Path) -> None:
     assert "survey.thali is finished" in thali("resume", "survey.thali").stderr
 
 
-@pytest.mark.parametrize("name", ["run.thali", "command.thali", "chain-1.state.thali"])
+@pytest.mark.parametrize("name", ["run.thali", "chain-0.0.thali", "chain-1.state.thali"])
 def test_damaged_runs_are_one_clear_line(thali, stopped: Path, name: str) -> None:
     path = Path("survey.thali.run", name)
     path.write_bytes(path.read_bytes()[:-30])

@@ -3,11 +3,13 @@
 import os
 import secrets
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from thali.claims import Claim, holds_run
 from thali.cli.compiling import compile_kernels
 from thali.cli.console import count, say
 from thali.cli.data import read_data
@@ -21,8 +23,7 @@ from thali.cli.model_options import (
     make_observation,
     make_prior,
 )
-from thali.cli.outcome import report, run_folder, sample
-from thali.cli.resume import remember
+from thali.cli.outcome import claimed, report, run_folder, sample
 from thali.errors import InvalidFileError, InvalidParameterError
 
 _WORDS = {
@@ -76,8 +77,12 @@ def fit(
     ] = None,
     holdout: Annotated[float, typer.Option(help="Hide this share of the cells, and score their prediction.")] = 0.0,
     checkpoint: Annotated[
-        bool, typer.Option("--checkpoint/--no-checkpoint", help="Keep the run in OUTPUT.run until it is finished.")
-    ] = True,
+        bool | None,
+        typer.Option(
+            "--checkpoint/--no-checkpoint",
+            help="Keep the run in OUTPUT.run until it is finished; by default so if it is sampled.",
+        ),
+    ] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Threads; by default all cores. The result is the same.")
     ] = None,
@@ -95,59 +100,63 @@ def fit(
         raise typer.BadParameter("--max-features and --prior beta-bernoulli belong together: give both or neither.")
     if not 0 <= holdout < 1:
         raise typer.BadParameter(f"--holdout must be a share, from 0 to below 1. Got {holdout}.")
-    output = _checked_output(file, output, overwrite)
-    folder = run_folder(output)
-    seed = secrets.randbelow(2**31) if seed is None else seed
-    data = read_data(file, holdout, seed)
-    try:
-        model = make_estimator(
-            make_observation(observation, noise, noise_floor, offset),
-            make_prior(prior, max_features, mass),
-            data.X.shape,
-            {"n_warmup": warmup, "n_draws": draws, "thin": thin},
-            inference,
-            n_chains=chains,
-            n_jobs=jobs,
-            random_state=seed,
-            verbose=not quiet,
-            max_time=max_time,
-            target_ess=target_ess,
-            checkpoint=folder if checkpoint else None,
-        )
-    except InvalidParameterError as error:
-        raise typer.BadParameter(str(error)) from error
+    output = _possible_output(file, output)
+    claim = Claim(run_folder(output), replaces=overwrite)
+    make = checkpoint is not False
+    with claimed(claim, output, make=make) if make or claim.folder.is_dir() else nullcontext():
+        _check_output(output, overwrite)
+        seed = secrets.randbelow(2**31) if seed is None else seed
+        data = read_data(file, holdout, seed)
+        try:
+            model = make_estimator(
+                make_observation(observation, noise, noise_floor, offset),
+                make_prior(prior, max_features, mass),
+                data.X.shape,
+                {"n_warmup": warmup, "n_draws": draws, "thin": thin},
+                inference,
+                n_chains=chains,
+                n_jobs=jobs,
+                random_state=seed,
+                verbose=not quiet,
+                max_time=max_time,
+                target_ess=target_ess,
+                checkpoint=claim,
+            )
+        except InvalidParameterError as error:
+            raise typer.BadParameter(str(error)) from error
 
-    from thali.auto import choose
-    from thali.checkpoint import holds_run, remove
+        from thali.auto import choose
 
-    chosen, reason = choose(model.inference, model.prior, model.observation, *data.X.shape)
-    if chosen is model.inference and inference is Inference.AUTO:  # only its settings were asked for
-        reason = _sampler_reason(model, data.X.shape)
-    samples = hasattr(chosen, "n_draws")
-    if not samples:  # there are no draws to keep, nor to wait for
-        if target_ess is not None:
-            raise typer.BadParameter("--target-ess is for samplers; leave it out, or add --inference sampler.")
-        checkpoint = False
-        model.set_params(checkpoint=None)
-    say(data.reading, quiet=quiet or not data.reading)
-    say(f"{file.name}  {data.describe()}  -> {_WORDS[observation]}", quiet=quiet)
-    say(f"inference: {reason}", quiet=quiet)
-    runs = count(chains, "chain") if samples else count(chosen.n_restarts, "restart")
-    say(f"{runs} of {_plan(chosen)}, seed {seed}", quiet=quiet)
-    if samples:
-        compile_kernels(model.observation, quiet=quiet)
-    heldout = data.heldout_values if samples else None
-    try:
-        if checkpoint:
-            remember(folder, {"file": str(file.resolve()), "holdout": holdout, "seed": seed})
-        model = sample(lambda: model.fit(data.visible, heldout=heldout), data, output)
-    finally:
-        if not holds_run(folder):  # nothing was begun, so nothing is left behind
-            remove(folder)
-    report(model, data, output, began, json=json, quiet=quiet)
+        chosen, reason = choose(model.inference, model.prior, model.observation, *data.X.shape)
+        if chosen is model.inference and inference is Inference.AUTO:  # only its settings were asked for
+            reason = _sampler_reason(model, data.X.shape)
+        samples = hasattr(chosen, "n_draws")
+        if not samples:  # there are no draws to keep, nor to wait for
+            _refuse_for_climbs(target_ess, checkpoint)
+        if not samples or checkpoint is False:
+            model.set_params(checkpoint=None)
+        say(data.reading, quiet=quiet or not data.reading)
+        say(f"{file.name}  {data.describe()}  -> {_WORDS[observation]}", quiet=quiet)
+        say(f"inference: {reason}", quiet=quiet)
+        runs = count(chains, "chain") if samples else count(chosen.n_restarts, "restart")
+        say(f"{runs} of {_plan(chosen)}, seed {seed}", quiet=quiet)
+        if samples:
+            compile_kernels(model.observation, quiet=quiet)
+        elif checkpoint is None:
+            say("without a checkpoint: if it is stopped it can only begin anew", quiet=quiet)
+        heldout = data.heldout_values if samples else None
+        claim.command = {"file": str(file.resolve()), "holdout": holdout, "seed": seed}
+        model = sample(lambda: model.fit(data.visible, heldout=heldout), data)
+        report(model, data, output, claim, began, json=json, quiet=quiet)
 
 
-def _checked_output(file: Path, output: Path | None, overwrite: bool) -> Path:
+def _refuse_for_climbs(target_ess: float | None, checkpoint: bool | None) -> None:
+    for name, given in (("--target-ess", target_ess is not None), ("--checkpoint", bool(checkpoint))):
+        if given:
+            raise typer.BadParameter(f"{name} is for samplers; leave it out, or add --inference sampler.")
+
+
+def _possible_output(file: Path, output: Path | None) -> Path:
     """The file to write, or an error before any work."""
     if output is None:
         output = Path(Path(file.name.removesuffix(".gz")).stem + ".thali")
@@ -156,22 +165,23 @@ def _checked_output(file: Path, output: Path | None, overwrite: bool) -> Path:
         raise InvalidFileError(f"there is no folder {folder} to save {output.name} in. Create it, or choose another -o")
     if output.is_dir():
         raise InvalidFileError(f"{output} is a folder. Name a file with -o, such as {output / 'fit.thali'}")
-    if output.exists() and not overwrite:
-        raise InvalidFileError(f"{output} exists. Choose another name with -o, or replace it with --overwrite")
-    run = run_folder(output)
-    if run.is_dir():
-        from thali.checkpoint import holds_run, remove
-
-        if overwrite:
-            remove(run)
-        elif holds_run(run):
-            raise InvalidFileError(
-                f"{run} holds a run that is not finished. Go on with it: thali resume {output}\n"
-                "or begin anew with --overwrite, or choose another name with -o"
-            )
     if not os.access(folder, os.W_OK | os.X_OK):
         raise InvalidFileError(f"no permission to write in the folder {folder}. Choose another with -o")
     return output
+
+
+def _check_output(output: Path, overwrite: bool) -> None:
+    """Refuse to replace what is there, unless asked. Only who holds the folder of its run can know."""
+    if overwrite:
+        return
+    if output.exists():
+        raise InvalidFileError(f"{output} exists. Choose another name with -o, or replace it with --overwrite")
+    run = run_folder(output)
+    if holds_run(run):
+        raise InvalidFileError(
+            f"{run} holds a run that is not finished. Go on with it: thali resume {output}\n"
+            "or begin anew with --overwrite, or choose another name with -o"
+        )
 
 
 def _sampler_reason(model: Any, shape: tuple[int, ...]) -> str:

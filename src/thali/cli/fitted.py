@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from thali.claims import holds_run, sweep
 from thali.cli.console import count, file_size, say
 from thali.cli.data import how_read
 from thali.cli.outcome import run_folder
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 def load_fit(file: Path) -> "LatentFeatures":
     """The fit in a file; if there is none yet but a run on its way to one, how to go on with that."""
     from thali import load
-    from thali.checkpoint import holds_run
 
+    sweep(run_folder(file))
     if not os.path.exists(file) and holds_run(run_folder(file)):
         raise InvalidFileError(
             f"there is no fit {file} yet, but a run that is not finished. Go on with it: thali resume {file}"

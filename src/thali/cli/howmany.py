@@ -67,7 +67,7 @@ def howmany(
     say(data.reading, quiet=quiet or not data.reading)
     say(f"{file.name}  {data.describe()}, seed {seed}", quiet=quiet)
     compile_kernels(model.observation, quiet=quiet)
-    model = sample(lambda: model.fit(data.visible), data, file)
+    model = sample(lambda: model.fit(data.visible), data)
 
     from thali.cli.summary import summarise
     from thali.counting import reason

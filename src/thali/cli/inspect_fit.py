@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from thali.claims import holds_run, sweep
 from thali.cli.console import count, say, show, show_json
 from thali.cli.outcome import run_folder
 from thali.cli.resume import recall
@@ -30,9 +31,9 @@ def inspect(
     If the run that leads to it was stopped, tells how far it came and how to go on.
     """
     from thali import load
-    from thali.checkpoint import holds_run
 
     folder = run_folder(file)
+    sweep(folder)
     if holds_run(file):
         folder = file
     elif holds_run(file.parent) and re.fullmatch(r"(run|command|chain-.*)\.thali", file.name):

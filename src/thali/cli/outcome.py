@@ -4,15 +4,16 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from thali.claims import Claim, holds_run
 from thali.cli.console import Code, count, file_size, say, show_json
 from thali.cli.data import Data
-from thali.errors import InvalidDataError
+from thali.errors import InvalidDataError, InvalidFileError
 
 if TYPE_CHECKING:
     from thali.estimator import LatentFeatures
@@ -23,7 +24,24 @@ def run_folder(output: Path) -> Path:
     return output.with_name(f"{output.name}.run")
 
 
-def sample(begin: Callable[[], "LatentFeatures"], data: Data, output: Path) -> "LatentFeatures":
+@contextmanager
+def claimed(claim: Claim, output: Path, *, make: bool) -> Iterator[None]:
+    """Hold the folder of the run that leads to `output`; what is interrupted meanwhile says how to go on."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(claim.held(make=make))
+        except InvalidFileError as error:
+            text = f"{str(error)[0].lower()}{str(error)[1:]}"
+            if make:
+                text += f" Or choose another -o{'' if claim.folder.is_dir() else ', or use --no-checkpoint'}"
+            raise InvalidFileError(text) from error
+        try:
+            yield
+        except KeyboardInterrupt as error:
+            raise KeyboardInterrupt(f"{str(error) or 'interrupted'}{_how_to_go_on(claim, output)}") from None
+
+
+def sample(begin: Callable[[], "LatentFeatures"], data: Data) -> "LatentFeatures":
     """Run, and say at once what there is to warn of."""
     try:
         with _spoken_warnings():
@@ -31,10 +49,12 @@ def sample(begin: Callable[[], "LatentFeatures"], data: Data, output: Path) -> "
     except InvalidDataError as error:
         raise InvalidDataError(f"{data.file}: {error}{data.wholly_missing()}") from error
     except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(f"{str(error) or 'interrupted'}; nothing to save yet{_how_to_go_on(output)}") from None
+        raise KeyboardInterrupt(f"{str(error) or 'interrupted'}; nothing to save yet") from None
 
 
-def report(model: "LatentFeatures", data: Data, output: Path, began: float, *, json: bool, quiet: bool) -> None:
+def report(
+    model: "LatentFeatures", data: Data, output: Path, claim: Claim, began: float, *, json: bool, quiet: bool
+) -> None:
     """Say what was found, save it, and leave with the exit code that belongs to it."""
     from thali.cli.summary import disagreement, found, summarise
 
@@ -54,10 +74,11 @@ def report(model: "LatentFeatures", data: Data, output: Path, began: float, *, j
         say(f"held-out log score per cell   {scores}", quiet=quiet)
     model.set_params(verbose=None, n_jobs=None)  # they do not bear on the result, so the file does not depend on them
     model.save(output)
+    claim.finish()
     say(f"saved {output} ({file_size(output)})", quiet=quiet)
     made = f"{model.posterior_.n_draws} of {count(inference.n_draws, 'draw')}" if samples else "some of its passes"
     if model.stopped_by_ in ("interrupt", "max_time"):
-        say(f"stopped after {made}{_how_to_go_on(output)}", style="yellow", quiet=quiet)
+        say(f"stopped after {made}{_how_to_go_on(claim, output)}", style="yellow", quiet=quiet)
     elif model.stopped_by_:
         say(f"{made} were enough for an effective sample size of {model.target_ess:g}", quiet=quiet)
     if json:
@@ -84,8 +105,8 @@ def report(model: "LatentFeatures", data: Data, output: Path, began: float, *, j
         raise typer.Exit(Code.NOT_CONVERGED)
 
 
-def _how_to_go_on(output: Path) -> str:
-    return f"; go on with: thali resume {output}" if run_folder(output).exists() else ""
+def _how_to_go_on(claim: Claim, output: Path) -> str:
+    return f"; go on with: thali resume {output}" if claim.begun and holds_run(claim) else ""
 
 
 def _kebab(spec: Any) -> str:

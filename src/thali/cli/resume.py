@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
+from thali.claims import Claim, holds_run, sweep
 from thali.cli.compiling import compile_kernels
 from thali.cli.console import say
 from thali.cli.data import read_data
-from thali.cli.outcome import report, run_folder, sample
+from thali.cli.outcome import claimed, report, run_folder, sample
 from thali.errors import InvalidFileError
 
 
@@ -30,51 +31,49 @@ def resume(
     """
     began = time.monotonic()
     output = file.with_suffix("") if file.suffix == ".run" else file
-    folder = run_folder(output)
-    if not folder.is_dir():
+    claim = Claim(run_folder(output))
+    sweep(claim)
+    if not holds_run(claim):
         why = f"{output} is finished" if output.exists() else "check the path"
-        raise InvalidFileError(f"there is no run to go on with in {folder}: {why}")
+        raise InvalidFileError(f"there is no run to go on with in {claim.folder}: {why}")
 
-    command = recall(folder)
-    source = data or command.get("file")
-    if source is None:
-        raise InvalidFileError(f"{folder} does not know where its data are. Name them with --data")
-    table = read_data(Path(source), float(command.get("holdout", 0.0)), int(command.get("seed", 0)))
+    with claimed(claim, output, make=False):
+        command = recall(claim.folder)
+        source = data or command.get("file")
+        if source is None:
+            raise InvalidFileError(f"{claim.folder} does not know where its data are. Name them with --data")
+        table = read_data(Path(source), float(command.get("holdout", 0.0)), int(command.get("seed", 0)))
 
-    import thali
+        import thali
 
-    given = {"max_time": max_time, "target_ess": target_ess}
-    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    say(table.reading, quiet=quiet or not table.reading)
-    say(f"{table.file.name}  {table.describe()}", quiet=quiet)
-    say(f"going on with {folder}", quiet=quiet)
-    compile_kernels(quiet=quiet)
-    model = sample(
-        lambda: thali.resume(
-            folder, table.visible, heldout=table.heldout_values, n_jobs=jobs, verbose=not quiet, **settings
-        ),
-        table,
-        output,
-    )
-    report(model, table, output, began, json=json, quiet=quiet)
-
-
-def remember(folder: Path, command: dict[str, Any]) -> None:
-    """Keep what the run itself does not know, beside it."""
-    from thali import files
-
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise InvalidFileError(
-            f"cannot make the folder {folder}: {error.strerror}. Choose another -o, or use --no-checkpoint"
-        ) from error
-    files.write(folder / "command.thali", command, {})
+        given = {"max_time": max_time, "target_ess": target_ess}
+        settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        say(table.reading, quiet=quiet or not table.reading)
+        say(f"{table.file.name}  {table.describe()}", quiet=quiet)
+        say(f"going on with {claim.folder}", quiet=quiet)
+        compile_kernels(quiet=quiet)
+        model = sample(
+            lambda: thali.resume(
+                claim, table.visible, heldout=table.heldout_values, n_jobs=jobs, verbose=not quiet, **settings
+            ),
+            table,
+        )
+        report(model, table, output, claim, began, json=json, quiet=quiet)
 
 
 def recall(folder: Path) -> dict[str, Any]:
-    """What `remember` kept; nothing if the run was begun from Python."""
+    """What the command that began the run keeps with it; nothing if it was begun from Python."""
     from thali import files
 
-    path = folder / "command.thali"
-    return files.read(path)[0] if path.exists() else {}
+    path = folder / "command.thali"  # where older versions had it
+    if path.exists():
+        command = files.read(path)[0]
+    else:
+        path = folder / "run.thali"
+        command = files.read(path)[0].get("command", {})
+    kinds = {"file": str, "holdout": int | float, "seed": int}
+    if not isinstance(command, dict) or not all(
+        isinstance(command[name], kind) for name, kind in kinds.items() if name in command
+    ):
+        raise files.damaged(path, "what it says of its command is no such thing")
+    return command

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from thali.binary import n_non_empty
+from thali.binary import check_binary, n_non_empty
 from thali.inference.moves import can_move, column_weight, metropolis, random_move
 from thali.inference.search import KINDS, find_start
 from thali.model import Model
@@ -76,6 +76,18 @@ class ZChain(Spec):
         observation = model.observation.resample(rng, observation, data, local)
         state = ZState(prior, observation, local)
         return state, SweepInfo(log_joint(state, model, data), n_non_empty(local.z), drift)
+
+    def check_sound(self, state: Any, data: Any, n_rows: int) -> None:
+        """Raise a ValueError unless a chain on these data can be in this state: files are not to be trusted."""
+        if not isinstance(state, ZState):
+            raise ValueError("it is the state of another sampler")
+        z = state.local.z
+        n_features = getattr(state.prior, "n_features", None)
+        if check_binary(z).shape[0] != n_rows or z.dtype != np.uint8:
+            raise ValueError("its bits are those of another number of rows")
+        if n_features not in (None, z.shape[1]):
+            raise ValueError("its bits are those of another number of features")
+        state.observation.check_rows(data, state.local)
 
     def record(self, state: ZState, info: SweepInfo, data: Any) -> Draw:
         return as_draw(state, info.log_joint, data)

@@ -2,7 +2,6 @@
 
 import csv
 import os
-import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
@@ -11,6 +10,7 @@ from typing import IO, Any, TextIO
 
 import numpy as np
 
+from thali import whole_files
 from thali.errors import InvalidDataError, InvalidFileError
 from thali.io.recognisable import cell_of, is_header, recognisable
 from thali.io.tables import Table
@@ -102,20 +102,8 @@ def _writer(path: Path) -> Callable[[Table, IO[bytes]], None]:
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """A file under a temporary name, which gets its own once all is written and is removed if anything fails."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        file = temporary.open("xb")
-    except OSError as error:
-        raise InvalidFileError(
-            f"cannot write {path}: {error.strerror}. Choose a folder that exists and is writable"
-        ) from error
-    try:
-        with file:
+        with whole_files.whole_file(path) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())  # the content is on the disk before the name is
-        os.replace(temporary, path)
     except OSError as error:
-        raise InvalidFileError(f"cannot write {path}: {error.strerror or error}. Nothing was changed") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+        raise InvalidFileError(whole_files.trouble(path, error)) from error

@@ -271,6 +271,18 @@ class GaussianModel(GaussianPrediction, Spec):
         X[data.missing] = local.filled
         return X
 
+    def check_rows(self, data: GaussianData, local: Any) -> None:
+        """The statistics are those of the codes, to rounding."""
+        if len(local.filled) != len(data.missing_dim):
+            raise ValueError("its missing cells are those of other data")
+        anew = self.place(data, self.codes_of(local), self.completed(data, local))
+        if type(anew) is not type(local):
+            raise ValueError("its row variables are those of another model")
+        for mine, its in zip(anew, local, strict=True):
+            same = mine.shape == its.shape and mine.dtype == its.dtype and bool(np.isfinite(its).all())
+            if not same or not np.allclose(mine, its, rtol=1e-6, atol=1e-6 * np.abs(mine).max(initial=0.0)):
+                raise ValueError("its statistics are not those of its bits")
+
     def statistics(self, data: GaussianData, codes: Array, filled: Array) -> tuple[Array, Array]:
         """V'V and V'X, from scratch."""
         dense = np.asarray(codes, dtype=float)

@@ -119,6 +119,25 @@ class PoissonGibbs:
         """Zero at missing cells: chains do not keep them."""
         return np.nan_to_num(data.dense())
 
+    def check_rows(self, data: CountData, local: CountRows) -> None:
+        """Weights where the bits are on, and all counts allocated, each to features that its row has."""
+        if not isinstance(local, CountRows) or not isinstance(local.log_parts, float):
+            raise ValueError("its row variables are those of another model")
+        shapes = {"v": (local.v, local.z.shape), "allocated": (local.allocated, (local.z.shape[1], data.n_dims))}
+        for name, (values, shape) in shapes.items():
+            wanted = values.shape == shape and values.dtype == np.float64
+            if not wanted or not np.isfinite(values).all() or (values < 0).any():
+                raise ValueError(f"{name} does not fit its bits")
+        counts = data.sparse()
+        possible = np.asarray((counts.T @ local.z.astype(float)).T)  # of counts in rows that have the feature
+        slack = 1e-6 * (1.0 + possible)
+        whole = np.allclose(local.allocated.sum(axis=0), counts.sum(axis=0), rtol=1e-6, atol=1e-6)
+        has_some = local.z.any(axis=1) | (np.diff(data.start) == 0)
+        if not np.array_equal(local.z, local.v > 0) or not has_some.all() or not math.isfinite(local.log_parts):
+            raise ValueError("its weights are not those of its bits")
+        if not whole or (local.allocated > possible + slack).any() or local.z.shape[1] > _MOST:
+            raise ValueError("its allocation is not one of these counts")
+
     # ---- codes
 
     def codes_of(self, local: CountRows) -> Array:

@@ -1,0 +1,257 @@
+"""Every prior, observation model and inference that fit together: killed, resumed, saved, loaded, to the same bits."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+import thali
+from thali import (
+    IBP,
+    ICA,
+    BetaBernoulli,
+    BetaProcess,
+    BPMeans,
+    CollapsedGibbs,
+    FactorAnalysis,
+    Gibbs,
+    LatentFeatures,
+    LinearGaussian,
+    MeanField,
+    ParticleFilter,
+    PoissonGamma,
+    SliceSampler,
+    StickBreakingIBP,
+    StochasticMeanField,
+    auto,
+    checkpoint,
+    files,
+)
+from thali.errors import InvalidFileError, InvalidParameterError
+from thali.model import compatible
+
+SHORT: dict[str, Any] = {"n_warmup": 2, "n_draws": 3, "thin": 2}
+SAMPLERS = [
+    CollapsedGibbs(**SHORT, start="spectral", moves=0.5),
+    Gibbs(**SHORT, moves=0.5),
+    Gibbs(**SHORT, start="empty", births="importance", candidates=3),
+    SliceSampler(**SHORT, start="empty"),
+]
+OTHERS = [
+    MeanField(max_iter=5, n_restarts=2, truncation=4),
+    StochasticMeanField(n_epochs=2, batch_size=6, truncation=4, n_restarts=1, moves=False),
+    BPMeans(max_iter=5, n_restarts=2),
+    ParticleFilter(n_particles=4),
+]
+PRIORS = [IBP(), BetaBernoulli(n_features=3), BetaProcess(concentration=2.0, rounds=2), StickBreakingIBP(truncation=4)]
+OBSERVATIONS = [LinearGaussian(), FactorAnalysis(noise_floor=0.1), ICA(noise_floor=0.1), PoissonGamma()]
+
+
+def named(inferences: list[Any]) -> list[Any]:
+    """Those with the first prior are tried in every run, the others in the slow ones."""
+    return [
+        pytest.param(
+            *triple,
+            id="-".join(type(part).__name__ for part in triple) + getattr(triple[2], "births", ""),
+            marks=() if triple[0] is PRIORS[0] else pytest.mark.slow,
+        )
+        for triple in compatible(PRIORS, OBSERVATIONS, inferences)
+    ]
+
+
+def data(observation: Any, inference: Any = None) -> np.ndarray:
+    rng = np.random.default_rng(2)
+    Z = rng.integers(2, size=(14, 2))
+    if isinstance(observation, PoissonGamma):
+        X = rng.poisson(Z @ rng.gamma(1.0, 5.0, (2, 4))).astype(float)
+    else:
+        X = Z @ (3 * rng.standard_normal((2, 4))) + 0.5 * rng.standard_normal((14, 4))
+    X[2, 1] = X[5, 3] = np.nan
+    return X
+
+
+def estimator(prior: Any, observation: Any, inference: Any, **settings: Any) -> LatentFeatures:
+    common = {"n_chains": 2, "n_jobs": 1, "random_state": 5, "verbose": False}
+    return LatentFeatures(observation, prior, inference, **common | settings)
+
+
+def content(m: LatentFeatures, folder: Path) -> bytes:
+    m.save(folder / "content.thali")
+    return (folder / "content.thali").read_bytes()
+
+
+class Killed(BaseException):
+    """The end of a process, for the rest of it."""
+
+
+def kill(m: LatentFeatures, X: Any, n_steps: int) -> None:
+    """Fit until so many steps have been kept."""
+    keep, done = checkpoint.Checkpoint.keep, []
+
+    def keeping(self: Any, chain: Any, is_last: bool) -> None:
+        keep(self, chain, is_last)
+        done.append(1)
+        if len(done) >= n_steps:
+            raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("EVERY", "_SHARE", "_COST"):
+            patch.setattr(checkpoint, name, 0.0)
+        patch.setattr(checkpoint.Checkpoint, "keep", keeping)
+        with pytest.raises(Killed):
+            m.fit(X)
+
+
+def check_resumed(parts: tuple[Any, Any, Any], X: Any, tmp_path: Path, n_steps: tuple[int, ...]) -> None:
+    whole = content(estimator(*parts).fit(X), tmp_path)
+    folder = tmp_path / "fit.run"
+    for n in n_steps:
+        kill(estimator(*parts, checkpoint=folder), X, n)
+        m = thali.resume(folder, X)
+        assert content(m, tmp_path) == whole, n
+        assert not folder.exists()
+    assert content(thali.load(tmp_path / "content.thali"), tmp_path) == whole
+
+
+def test_the_table_is_whole() -> None:
+    assert {type(inference) for inference in SAMPLERS + OTHERS} == set(auto.ALL)
+    served = {type(triple[1]) for triple in compatible(PRIORS, OBSERVATIONS, SAMPLERS)}
+    assert served == {type(observation) for observation in OBSERVATIONS}
+
+
+@pytest.mark.parametrize(("prior", "observation", "inference"), named(SAMPLERS))
+def test_samplers(prior: Any, observation: Any, inference: Any, tmp_path: Path) -> None:
+    check_resumed((prior, observation, inference), data(observation), tmp_path, (9,))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("prior", "observation", "inference"), named(SAMPLERS))
+def test_samplers_at_any_step(prior: Any, observation: Any, inference: Any, tmp_path: Path) -> None:
+    check_resumed((prior, observation, inference), data(observation), tmp_path, tuple(range(1, 17, 2)))
+
+
+@pytest.mark.parametrize("inference", [Gibbs(**SHORT), SliceSampler(**SHORT)], ids=["Gibbs", "SliceSampler"])
+def test_sparse_counts(inference: Any, tmp_path: Path) -> None:
+    X = np.nan_to_num(data(PoissonGamma()))
+    check_resumed((IBP(), PoissonGamma(), inference), csr_array(X), tmp_path, (9,))
+    folder = tmp_path / "fit.run"
+    kill(estimator(IBP(), PoissonGamma(), inference, checkpoint=folder), csr_array(X), 9)
+    unsorted = csr_array(X).tocoo().tocsc()
+    assert thali.resume(folder, unsorted).stopped_by_ is None  # the same counts in another form
+    with pytest.raises(thali.errors.InvalidDataError, match="sparse or dense as it was"):
+        thali.resume(folder, X)
+
+
+@pytest.mark.slow
+def test_rows_on_threads(tmp_path: Path) -> None:
+    """From a thousand rows on, `Gibbs` draws them side by side."""
+    rng = np.random.default_rng(2)
+    X = rng.integers(2, size=(1200, 2)) @ (3 * rng.standard_normal((2, 4))) + rng.standard_normal((1200, 4))
+    check_resumed((IBP(), LinearGaussian(), Gibbs(**SHORT, start="spectral")), X, tmp_path, (5, 11))
+
+
+@pytest.mark.parametrize(
+    ("prior", "observation", "inference"),
+    [param if i == 0 else pytest.param(*param.values, id=param.id, marks=pytest.mark.slow)
+     for i, param in enumerate(named(OTHERS))],
+)  # fmt: skip
+def test_the_others_refuse_a_checkpoint_and_come_back(
+    prior: Any, observation: Any, inference: Any, tmp_path: Path
+) -> None:
+    X = data(observation)
+    X = np.nan_to_num(X) if isinstance(inference, BPMeans) else X
+    folder = tmp_path / "fit.run"
+    verbs = ["fit", "partial_fit"] if hasattr(estimator(prior, observation, inference), "partial_fit") else ["fit"]
+    for verb in verbs:
+        with pytest.raises(InvalidParameterError, match="checkpoint is for samplers"):
+            getattr(estimator(prior, observation, inference, checkpoint=folder), verb)(X)
+        assert not folder.exists()
+    m = estimator(prior, observation, inference).fit(X)
+    whole = content(m, tmp_path)
+    again = thali.load(tmp_path / "content.thali")
+    assert content(again, tmp_path) == whole
+    assert np.array_equal(again.transform(X), m.transform(X), equal_nan=True)
+    if hasattr(m, "partial_fit"):
+        assert content(again.partial_fit(X[:3]), tmp_path) == content(m.partial_fit(X[:3]), tmp_path)
+
+
+# ---- states that a chain on these counts cannot have: kernels do not look before they read
+
+
+def spoil(name: str, change: Any) -> Any:
+    def spoiled(local: Any) -> Any:
+        return local._replace(**{name: change(np.array(getattr(local, name)))})
+
+    return spoiled
+
+
+def cell(value: float) -> Any:
+    def changed(array: np.ndarray) -> np.ndarray:
+        array.flat[np.flatnonzero(array)[0]] = value
+        return array
+
+    return changed
+
+
+HOSTILE = {
+    "fewer rows": lambda local: local._replace(z=local.z[:-1], v=local.v[:-1]),
+    "no bits": lambda local: local._replace(z=local.z[:, :0], v=local.v[:, :0], allocated=local.allocated[:0]),
+    "bits of a row": spoil("z", lambda z: z * (np.arange(len(z)) != 0)[:, None].astype(np.uint8)),
+    "wider bits": spoil("z", lambda z: np.hstack([z, z])),
+    "real bits": spoil("z", lambda z: z.astype(float)),
+    "fewer weights": spoil("v", lambda v: v[:, :-1]),
+    "negative weight": spoil("v", cell(-1.0)),
+    "infinite weight": spoil("v", cell(np.inf)),
+    "no weight": spoil("v", cell(0.0)),
+    "single precision": spoil("v", lambda v: v.astype(np.float32)),
+    "flat weights": spoil("v", np.ravel),
+    "fewer dims": spoil("allocated", lambda a: a[:, :-1]),
+    "more features": spoil("allocated", lambda a: np.vstack([a, a])),
+    "more counts": spoil("allocated", lambda a: a + 1),
+    "NaN": spoil("allocated", cell(np.nan)),
+    "whole numbers": spoil("allocated", lambda a: a.astype(np.int64)),
+    "log_parts": lambda local: local._replace(log_parts=float("nan")),
+    "log_parts of many": lambda local: local._replace(log_parts=np.zeros(3)),
+    "another model": lambda local: thali.observations._gaussian.GaussianRows(local.z, local.v, local.v, local.v),
+}
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hostile") / "fit.run"
+    kill(estimator(IBP(), PoissonGamma(), Gibbs(**SHORT), n_chains=1, checkpoint=folder), data(PoissonGamma()), 4)
+    return folder
+
+
+def rewritten(folder: Path, change: Any) -> Any:
+    """Resume with a changed state."""
+    path = folder / "chain-0.state.thali"
+    kept = path.read_bytes()
+    try:
+        meta, arrays = files.read(path)
+        state = change(checkpoint.unpack(meta["state"], arrays, 1)[0])
+        arrays = {name: array for name, array in arrays.items() if not name.startswith("state")}
+        meta["state"] = checkpoint.pack([state], "state", arrays)
+        files.write(path, meta, arrays)
+        run, chains = checkpoint.Checkpoint.take_up(folder)
+        with run:
+            run.checked(data(PoissonGamma()), chains)
+    finally:
+        path.write_bytes(kept)
+
+
+@pytest.mark.parametrize("how", HOSTILE)
+def test_hostile_counts_are_found(how: str, stopped: Path) -> None:
+    rewritten(stopped, lambda state: state)  # as it is, it is sound
+    with pytest.raises(InvalidFileError, match=r"chain-0\.state"):
+        rewritten(stopped, lambda state: state._replace(local=HOSTILE[how](state.local)))
+
+
+def test_hostile_parameters_are_found(stopped: Path) -> None:
+    for change in ({"weight_shape": 9.0}, {"feature_rate": 2.0}, {"leak": 0.5}):
+        with pytest.raises(InvalidFileError, match="observation is another"):
+            rewritten(stopped, lambda state, c=change: state._replace(observation=state.observation.replace(**c)))
+    with pytest.raises(InvalidFileError, match="prior is another"):
+        rewritten(stopped, lambda state: state._replace(prior=BetaBernoulli(mass=1.0, n_features=3)))
