@@ -5,7 +5,8 @@ the time of a sweep: those in use, and unused ones from the Poisson process that
 
 With a discount there may be more of them than any memory holds. A level that lies below the prior's least one is
 therefore raised to it, and features in use with a weight below that keep their bits in this sweep: a Gibbs step on some
-of the bits, chosen by weights and level alone, which it does not change, is still one. Weights are drawn anew each time.
+of the bits, chosen by weights and level alone, which it does not change, is still one. Weights are drawn anew each
+time.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ import numpy as np
 from thali.binary import column_counts
 from thali.inference.z_chain import ZChain
 from thali.protocols import ConditionalRows, Predictive, Sticks
-
 
 _BELOW_ONE = np.nextafter(1.0, 0.0)  # a beta draw can round to an end of (0, 1), which has no odds
 
