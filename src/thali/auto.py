@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from thali.errors import InvalidParameterError
+from thali.errors import IncompatibleModelError, InvalidParameterError
 from thali.inference import (
     BPMeans,
     CollapsedGibbs,
@@ -42,6 +42,15 @@ def choose(inference: Any, prior: Any, observation: Any, n_rows: int, n_dims: in
         found = sampler(prior, observation, n_rows, n_dims)
         if found is not None:
             return found
+        if not lacking(prior, observation, MeanField()):
+            pair = f"{type(prior).__name__} x {type(observation).__name__}"
+            why = "" if getattr(observation, "has_bits", True) else ", which has no bits"
+            if not serves(MeanField(), prior, observation):
+                raise IncompatibleModelError(
+                    f"No sampler serves {pair}{why}, and MeanField does not serve a prior with a discount. "
+                    "Use discount=0, or an observation model with bits."
+                )
+            return Choice(MeanField(), f"MeanField: no sampler serves {pair}{why}; it approximates the posterior")
         check_composition(prior, observation, alternatives[0], alternatives)
     needed = ("needs_prior", "needs_observation")
     if isinstance(inference, type) or not all(hasattr(inference, name) for name in needed):
@@ -54,6 +63,8 @@ def choose(inference: Any, prior: Any, observation: Any, n_rows: int, n_dims: in
 
 def sampler(prior: Any, observation: Any, n_rows: int, n_dims: int) -> Choice | None:
     """The sampler that serves these parts best, whatever the size of the data."""
+    if not getattr(observation, "has_bits", True):
+        return None
     for kind in AUTO:
         if not lacking(prior, observation, kind()):
             how = "exact sampling, features integrated out" if kind is CollapsedGibbs else "exact sampling"

@@ -2,6 +2,8 @@
 
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -44,10 +46,13 @@ class BlockFit:
         """Fit an array in memory, a memory map that stays on disk, or an iterator of batches, each seen once."""
         inference = self.inference
         refuse_for_samplers(inference, checkpoint=self.checkpoint, target_ess=self.target_ess, heldout=heldout)
-        self._stream = None
         if is_iterator(X):
-            return self._absorb_batches(X)
-        rng = make_generator(self.random_state)
+            return self._absorb_batches(X, None)
+        with as_before_if_it_fails(self):
+            return self._fit_rows(model, X)
+
+    def _fit_rows(self, model: Model, X: Any) -> Self:
+        inference, rng = self.inference, make_generator(self.random_state)
         kept = not on_disk(X)
         if kept:
             X = model.observation.check_data(self._validated(X, reset=True, sparse=True))
@@ -57,56 +62,70 @@ class BlockFit:
             self._validated(np.zeros((1, blocks.n_dims)), reset=True)
             sample = model.observation.check_data(blocks.some_rows(rng, inference.n_start))
         choice = choose(inference, model.prior, model.observation, *X.shape)
-        run = BlockRun(rng, inference, Model(model.prior, model.observation.adapt(sample)))
+        run = BlockRun(rng, inference, Model(model.prior, model.observation.adapt(sample)), model)
         with numbers_in_range():
             complete, self.stopped_by_ = run.fit(blocks, max_time=self.max_time, verbose=bool(self.verbose))
         kept = kept and complete
+        self._take(run, choice, blocks.n_blocks if kept else None, fingerprint(X) if kept else "")
         if not complete:
             warnings.warn(
-                f"Stopped by {self.stopped_by_}: saw {run.state.n_seen} of {blocks.n_rows} rows.", stacklevel=3
+                f"Stopped by {self.stopped_by_}: saw {run.state.n_seen} of {blocks.n_rows} rows.", stacklevel=4
             )
         elif self.stopped_by_ == "interrupt":
-            warnings.warn(f"Interrupted: kept the state of pass {len(run.trace)}.", stacklevel=3)
-        self._take(run, choice, blocks.n_blocks if kept else None, fingerprint(X) if kept else "")
+            warnings.warn(f"Interrupted: kept the state of pass {len(run.trace)}.", stacklevel=4)
         run.forget_blocks()
         self._stream = run
         return self
 
-    def _absorb_batches(self, batches: Iterator[Any]) -> Self:
-        """Go on with these batches, or begin with the first of them."""
-        run = getattr(self, "_stream", None)
-        if run is None:
-            model = self._model()
-            self._check_settings()
-            refuse_for_samplers(self.inference, checkpoint=self.checkpoint, target_ess=self.target_ess)
-            first = next(batches, None)
-            if first is None:
-                raise InvalidDataError("X must bring a batch of rows at least. Got an iterator with none.")
-            first = model.observation.check_data(self._validated(first, reset=True, sparse=True))
-            choice = choose(self.inference, model.prior, model.observation, *first.shape)
-            adapted = Model(model.prior, model.observation.adapt(first))
-            run = BlockRun(make_generator(self.random_state), self.inference, adapted)
-        else:
-            first, choice = None, self.inference_
-        observation = run.model.observation
-
-        def checked() -> Iterator[Array]:
-            if first is not None:
-                yield first
-            for batch in batches:
-                yield check_more(observation, self._validated(batch, reset=False, sparse=True))
-
-        self.stopped_by_ = "error"  # unless there is none
-        try:
-            with numbers_in_range():
-                self.stopped_by_ = run.absorb(checked(), max_time=self.max_time, verbose=bool(self.verbose))
-        finally:
-            if run.trace:  # batches until an error are kept
+    def _absorb_batches(self, batches: Iterator[Any], run: BlockRun | None) -> Self:
+        """Go on with these batches, or begin with the first of them. Batches until one that fails are kept."""
+        past, failure = None if run is None else run.snapshot(), None
+        with as_before_if_it_fails(self):
+            try:
+                if run is None:
+                    run, choice, batches = self._begun(batches)
+                else:
+                    choice = self.inference_
+                n_before = run.state.n_seen if run.state else 0
+                try:
+                    with numbers_in_range():
+                        self.stopped_by_ = run.absorb(
+                            self._checked(run, batches), max_time=self.max_time, verbose=bool(self.verbose)
+                        )
+                except BaseException as error:
+                    if not run.state or run.state.n_seen == n_before:
+                        raise
+                    self.stopped_by_, failure = "error", error
                 self._take(run, choice, None, "")
                 self._stream = run
+            except BaseException:
+                if run is not None and past is not None:
+                    run.restore(past)
+                raise
+        if failure is not None:
+            failure.add_note(f"The {run.state.n_seen} rows before this batch are kept; partial_fit goes on from there.")
+            raise failure
         if self.stopped_by_:
-            warnings.warn(f"Stopped by {self.stopped_by_} after {run.state.n_seen} rows.", stacklevel=3)
+            warnings.warn(f"Stopped by {self.stopped_by_} after {run.state.n_seen} rows.", stacklevel=4)
         return self
+
+    def _begun(self, batches: Iterator[Any]) -> tuple[BlockRun, Choice, Iterator[Any]]:
+        """(a run adapted to the first batch, why it is done so, all batches)."""
+        model = self._model()
+        self._check_settings()
+        refuse_for_samplers(self.inference, checkpoint=self.checkpoint, target_ess=self.target_ess)
+        first = next(batches, None)
+        if first is None:
+            raise InvalidDataError("X must bring a batch of rows at least. Got an iterator with none.")
+        first = model.observation.check_data(self._validated(first, reset=True, sparse=True))
+        choice = choose(self.inference, model.prior, model.observation, *first.shape)
+        adapted = Model(model.prior, model.observation.adapt(first))
+        run = BlockRun(make_generator(self.random_state), self.inference, adapted, model)
+        return run, choice, chain([first], batches)
+
+    def _checked(self, run: BlockRun, batches: Iterator[Any]) -> Iterator[Array]:
+        for batch in batches:
+            yield check_more(run.model.observation, self._validated(batch, reset=False, sparse=True))
 
     def _take(self, run: BlockRun, choice: Choice, n_blocks: int | None, data_fingerprint: str) -> Self:
         posterior = self.inference.posterior(run.state, n_blocks)
@@ -116,6 +135,18 @@ class BlockFit:
         self._run_folder = None
         self._adopt(posterior, run.history(), choice, data_fingerprint)
         return self
+
+
+@contextmanager
+def as_before_if_it_fails(estimator: Any) -> Iterator[None]:
+    """After an error the estimator has the attributes that it had before."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
 
 
 def check_more(observation: Any, X: Array) -> Array:

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from thali.blocks import RowBlocks
+from thali.far_rows import Seen, warn_of_far_rows
 from thali.model import Model
 from thali.packing import pack, unpack
 from thali.rng import freeze, thaw
 from thali.stopping import Watch
+from thali.young_rows import checked_rows, is_time, rows_from_file, rows_to_file, with_rows
 
 Array = np.ndarray
 
@@ -19,10 +21,16 @@ _TRIAL_PASSES = 2  # after which one must be better
 
 
 class BlockRun:
-    """A fit by blocks of rows, which can go on with more of them. `state` is the inference's; None before any row."""
+    """A fit by blocks of rows, which can go on with more of them. `state` is the inference's; None before any row.
 
-    def __init__(self, rng: np.random.Generator, inference: Any, model: Model) -> None:
-        self.rng, self.inference, self.model = rng, inference, model
+    `model` is adapted to the rows that the features began with, and `given` as it was before.
+    """
+
+    def __init__(self, rng: np.random.Generator, inference: Any, model: Model, given: Model | None = None) -> None:
+        self.rng, self.inference, self.model, self.given = rng, inference, model, given
+        self.young: Any = None  # all rows so far, as long as they are few
+        self.n_begun = 0  # of them, with which the features began
+        self.seen: Seen | None = None
         self.state: Any = None
         self.trace: list[tuple[float, int, int]] = []  # bound, features, rows that it is of: after each pass or batch
         self.settled = self.in_stream = False
@@ -49,8 +57,11 @@ class BlockRun:
                     n_trials -= 1
                     self.settled = not better
                     if self.settled:
-                        return True, None
-            return True, "interrupt" if watch.interrupted else None
+                        break
+            if self.given is not None and n_all < inference.n_start:
+                self.young, self.n_begun = X, n_all
+            self.seen = Seen.nothing(blocks.n_dims).after(X)
+            return True, "interrupt" if watch.interrupted and not self.settled else None
 
     def _pass(self, blocks: RowBlocks, state: Any, is_over: Callable[[], bool]) -> tuple[Any, bool]:
         """(state, whether the pass came to its end)."""
@@ -92,22 +103,57 @@ class BlockRun:
         return blocks.rows(np.sort(np.concatenate([rows, others])))
 
     def absorb(self, batches: Iterable[Array], *, max_time: float | None = None, verbose: bool = False) -> str | None:
-        """Take in batches, each once; why it ended before the last one. The features begin with the first batch."""
+        """Take in batches, each once; why it ended before the last one. A batch that fails is not taken in."""
         if not self.in_stream:  # what came before counts as one batch
             self.in_stream, self.trace = True, self.trace[-1:]
         with Watch(max_time) as watch:
             for X in batches:
-                if self.state is None:
-                    inference, rows = self.inference, X
-                    if X.shape[0] > inference.n_start:
-                        rows = X[np.sort(self.rng.choice(X.shape[0], inference.n_start, replace=False))]
-                    self.state = inference.begin(self.rng, self.model, rows, inference.n_rows, watch.is_over)
-                self._remember(self.inference.visit(self.state, X), verbose)
+                before = self.snapshot()
+                try:
+                    self._take_in(X, watch.is_over, verbose)
+                except BaseException:
+                    self.restore(before)
+                    raise
                 if watch.is_over():
                     break
             else:
                 return None
             return watch.reason
+
+    def _take_in(self, X: Array, is_over: Callable[[], bool], verbose: bool) -> None:
+        """One batch. Features begin with the first one and, as long as rows are few, anew when they have doubled."""
+        inference, state, rows = self.inference, self.state, X
+        self.seen = self.seen or Seen.nothing(X.shape[1])
+        warn_of_far_rows(self.seen, X, stacklevel=7)
+        self.seen = self.seen.after(X)
+        if state is None or self.young is not None:
+            young = with_rows(self.young, X)
+            if is_time(young.shape[0], self.n_begun, inference.n_start):
+                model = self.model
+                if state is not None and self.given is not None:
+                    model = Model(self.given.prior, self.given.observation.adapt(young))
+                begun = self._begin(model, young, is_over)
+                if state is None or not is_over():
+                    state, rows, self.model, self.n_begun = begun, young, model, young.shape[0]
+            self.young = young if young.shape[0] < inference.n_start and self.given is not None else None
+        state = inference.visit(state, rows)
+        if not np.isfinite(state.bound):
+            raise FloatingPointError("the bound is not finite")
+        self._remember(state, verbose)
+
+    def _begin(self, model: Model, X: Array, is_over: Callable[[], bool]) -> Any:
+        inference = self.inference
+        if X.shape[0] > inference.n_start:
+            X = X[np.sort(self.rng.choice(X.shape[0], inference.n_start, replace=False))]
+        return inference.begin(self.rng, model, X, inference.n_rows, is_over)
+
+    def snapshot(self) -> dict[str, Any]:
+        """All that a batch changes: values, but for the list and the generator."""
+        return vars(self) | {"trace": list(self.trace), "drawn": self.rng.bit_generator.state}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        self.rng.bit_generator.state = snapshot["drawn"]
+        vars(self).update({name: value for name, value in snapshot.items() if name != "drawn"})
 
     def _remember(self, state: Any, verbose: bool) -> None:
         self.state = state
@@ -137,6 +183,10 @@ class BlockRun:
             "state": pack([self.state], "stream/state", arrays),
             "trace": self.trace,
             "in_stream": self.in_stream,
+            "n_begun": self.n_begun,
+            "seen": None if self.seen is None else pack([self.seen], "stream/seen", arrays),
+            "given": None if self.young is None else pack([self.given], "stream/given", arrays),
+            "young": None if self.young is None else rows_to_file(self.young, arrays),
         }
 
     @classmethod
@@ -147,4 +197,12 @@ class BlockRun:
         inference.check_sound(run.state, model)
         run.trace = [(float(bound), int(k), int(n)) for bound, k, n in form["trace"]]
         run.in_stream = bool(form["in_stream"])
+        run.n_begun = int(form.get("n_begun", 0))
+        if form.get("seen") is not None:
+            run.seen = unpack(form["seen"], arrays, 1)[0]
+            if not isinstance(run.seen, Seen) or any(np.shape(part) != run.seen.low.shape for part in run.seen[:3]):
+                raise ValueError("the ranges of its dims are none")
+        if form.get("young") is not None:
+            run.given = unpack(form["given"], arrays, 1)[0]
+            run.young = checked_rows(rows_from_file(form["young"], arrays), run.given, model, run.state.n_seen)
         return run

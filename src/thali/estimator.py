@@ -31,7 +31,7 @@ from thali.rng import make_generator, spawn
 from thali.run import Chain, resolve_n_jobs, run_chains
 from thali.saving import fingerprint
 from thali.spec import Spec, positive
-from thali.stream_fit import StreamFit
+from thali.stream_fit import StreamFit, as_before_if_a_stream_fails
 from thali.stream_protocols import Blockwise, Streaming
 from thali.streams import Stream, refuse_for_streams
 
@@ -96,6 +96,7 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
 
     # ---- fitting
 
+    @as_before_if_a_stream_fails
     def fit(self, X: Any, y: Any = None, *, heldout: Any = None) -> Self:
         """Sample the posterior given X (n_rows, n_dims); NaN cells are missing. y is ignored.
 

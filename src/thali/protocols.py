@@ -67,6 +67,9 @@ class Sticks(Weights, Protocol):
     def draw_unused(self, rng: Generator, level: float, n_rows: int) -> Array:
         """Weights above `level` of the features that none of the n_rows rows has, in decreasing order."""
 
+    def least_level(self, n_rows: int) -> float:
+        """A level above which there are few enough of them to hold in memory, whatever the parameters."""
+
 
 @runtime_checkable
 class VariationalWeights(Prior, Protocol):
@@ -253,10 +256,13 @@ class ConditionalRows(FeatureRows, Protocol):
     def conditional_sweep(self, rng: Generator, data: Any, local: Any, log_odds: Array, new_rate: float) -> Any:
         """Draw the features given the codes, then every row's bits and what else is local given the features."""
 
-    def weighted_sweep(self, rng: Generator, data: Any, local: Any, used: Array, unused: Array) -> Any:
+    def weighted_sweep(
+        self, rng: Generator, data: Any, local: Any, used: Array, unused: Array, level: float = 0.0
+    ) -> Any:
         """As `conditional_sweep`, given the weights of the columns in use and of further ones that no row has yet.
 
         It keeps the law of a slice below the smallest weight in use; columns that no row has in the end are dropped.
+        Bits of columns whose weight is below `level` stay as they are.
         """
 
 

@@ -1,17 +1,41 @@
 """What an estimator can do with an inference that streams: rows in batches, and an estimate of the evidence."""
 
 import warnings
+from collections.abc import Callable
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.utils.metaestimators import available_if
 
 from thali.auto import Choice
-from thali.block_fit import BlockFit, check_more
+from thali.block_fit import BlockFit, as_before_if_it_fails, check_more
+from thali.far_rows import Seen, warn_of_far_rows
 from thali.in_range import check_finite, numbers_in_range
 from thali.saving import fingerprint
 from thali.stream_protocols import Blockwise, Streaming
 from thali.streams import Stream
+
+_KEPT = "Of this batch no row was taken in; the {} rows before it are kept, and partial_fit goes on from there."
+
+
+def as_before_if_a_stream_fails(fit: Callable[..., Any]) -> Callable[..., Any]:
+    """After an error an estimator with a stream of rows is what it was before the call, the stream included."""
+
+    @wraps(fit)
+    def all_or_nothing(self: Any, *args: Any, **settings: Any) -> Any:
+        if not isinstance(self.inference, Streaming):
+            return fit(self, *args, **settings)
+        stream = getattr(self, "_stream", None)
+        try:
+            with as_before_if_it_fails(self):
+                return fit(self, *args, **settings)
+        except BaseException as error:
+            if stream is not None:
+                error.add_note(_KEPT.format(len(stream.rows)))
+            raise
+
+    return all_or_nothing
 
 
 class StreamFit(BlockFit):
@@ -31,14 +55,17 @@ class StreamFit(BlockFit):
         _run_folder: Any
 
     @available_if(lambda self: isinstance(self.inference, Streaming | Blockwise))
+    @as_before_if_a_stream_fails
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Take in more rows, one or many; there if the inference streams. y is ignored.
 
         The first batch is a `fit`: its settings stay, and what refers to the scale of the data (relative priors,
         floors) refers to that batch. With fixed hyperparameters, batches give the same bits as one fit of all rows.
+        A batch that ends in an error is not taken in: all is as it was before, and the next one may follow. A row that
+        lies far beyond all before it gives a warning, before anything is done: make it an error to keep such rows out.
         """
         if isinstance(self.inference, Blockwise):
-            return self._absorb_batches(iter([X]))
+            return self._absorb_batches(iter([X]), getattr(self, "_stream", None))
         stream = getattr(self, "_stream", None)
         if stream is None:
             return self.fit(X)
@@ -46,22 +73,27 @@ class StreamFit(BlockFit):
         return self._absorb(stream, X, self.inference_)
 
     def _absorb(self, stream: Stream, X: np.ndarray, choice: Choice) -> Self:
-        self._stream = None  # in case of an error half-way
-        with numbers_in_range():
-            n_absorbed, self.stopped_by_ = stream.absorb(
-                X, n_jobs=self.n_jobs, max_time=self.max_time, verbose=self.verbose
-            )
-            if n_absorbed == 0:  # Ctrl-C came before anything was done
-                self._stream = stream if stream.chains[0].infos else None
-                raise KeyboardInterrupt("interrupted before the first row")
-            posterior = stream.posterior()
-            check_finite(posterior)
-        if self.stopped_by_:
-            warnings.warn(f"Stopped by {self.stopped_by_}: took in {n_absorbed} of {len(X)} rows.", stacklevel=3)
-        self.interrupted_ = self.stopped_by_ == "interrupt"
-        self._run_folder = None
-        self._stream = stream
-        self._adopt(posterior, stream.history(), choice, fingerprint(stream.rows))
+        """The stream with the rows of X, or as it was if there is an error anywhere on the way."""
+        warn_of_far_rows(Seen.nothing(X.shape[1]).after(stream.rows), X, stacklevel=4)
+        before = stream.snapshot()
+        try:
+            with numbers_in_range():
+                n_absorbed, self.stopped_by_ = stream.absorb(
+                    X, n_jobs=self.n_jobs, max_time=self.max_time, verbose=self.verbose
+                )
+                if n_absorbed == 0:  # Ctrl-C came before anything was done
+                    raise KeyboardInterrupt("interrupted before the first row")
+                posterior = stream.posterior()
+                check_finite(posterior)
+            self.interrupted_ = self.stopped_by_ == "interrupt"
+            self._run_folder = None
+            self._adopt(posterior, stream.history(), choice, fingerprint(stream.rows))
+            self._stream = stream
+            if self.stopped_by_:
+                warnings.warn(f"Stopped by {self.stopped_by_}: took in {n_absorbed} of {len(X)} rows.", stacklevel=4)
+        except BaseException:
+            stream.restore(before)
+            raise
         return self
 
     @property

@@ -1,5 +1,6 @@
 """A fit that takes rows as they come: several independent filters, fed in step, that can go on later."""
 
+import copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +27,16 @@ class Stream:
     @property
     def rows(self) -> Array:
         """All rows so far."""
-        return self.chains[0].state.X
+        state = self.chains[0].state
+        return np.zeros((0, 0)) if state is None else state.X
+
+    def snapshot(self) -> list[tuple[Any, ...]]:
+        """All that a batch changes; filters change in place."""
+        return [(copy.deepcopy(c.rng), copy.deepcopy(c.state), list(c.infos)) for c in self.chains]
+
+    def restore(self, snapshot: list[tuple[Any, ...]]) -> None:
+        for chain, (rng, state, infos) in zip(self.chains, snapshot, strict=True):
+            chain.rng, chain.state, chain.infos = rng, state, infos
 
     def absorb(
         self, X: Array, *, n_jobs: int | None, max_time: float | None, verbose: bool | None

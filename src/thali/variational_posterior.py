@@ -66,7 +66,13 @@ class Variational(Posterior):
     @property
     def z_prob(self) -> Array:
         """P(row has feature) under q, (n_rows, n_features): of all features, persistent or not."""
-        return self.factors.local.z_prob
+        z_prob = self.factors.local.z_prob
+        return z_prob if self.has_bits else np.ones_like(z_prob)
+
+    @property
+    def has_bits(self) -> bool:
+        """Whether rows can lack features. In a model without bits those of q say what the prior says, and no more."""
+        return getattr(self.model.observation, "has_bits", True)
 
     @cached_property
     def in_use(self) -> Array:
@@ -204,7 +210,7 @@ class Variational(Posterior):
         weights = self.model.prior.expected_weights(self.factors.weights)
         weights = np.clip(weights, 1e-300, 1 - 1e-16)
         columns = np.arange(self.z_prob.shape[1]) if columns is None else columns
-        rate = float(np.delete(weights, columns).sum())
+        rate = float(np.delete(weights, columns).sum()) if self.has_bits else 0.0  # else it would have them already
         book = of_columns(self.shared_codebook, columns)
         return Predictor(self.concrete_model.observation, book, logit(weights[columns]), rate)
 

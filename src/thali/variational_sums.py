@@ -26,7 +26,8 @@ class VariationalSums(Variational):
         """`factors.local` has no rows."""
         super().__init__(model, factors)
         self.n_draws = 1
-        self.sums, self.counts = sums, sums.counts
+        self.sums = sums
+        self.counts = sums.counts if self.has_bits else np.full(len(sums.counts), float(sums.n_rows))
 
     @property
     def n_rows(self) -> int:

@@ -44,7 +44,7 @@ class Problem:
     def slices(self, work):
         V, made = self.V.copy(), np.zeros_like(self.A)
         rng = np.random.default_rng(self.seed)
-        total = work(*self.data.arrays, V, self.A, self.chances, made, 0.6, 0.5, rng)
+        total = work(*self.data.arrays, V, self.A, self.chances, 0.2 * (self.seed % 2), made, 0.6, 0.5, rng)
         return V, made, total
 
 
@@ -72,6 +72,7 @@ def test_slice_sweep_equals_its_twin(seed, n_rows, K, n_dims, missing):
         ("poisson_sweep", "rates[j] = others[j] + new * own[j]", "rates[j] = others[j]"),
         ("poisson_sweep", "totals[chosen] = totals[K]", "pass"),
         ("poisson_sweep", "(w if is_seen[d] else 0.0)", "w"),
+        ("poisson_slice_sweep", "if chances[k] < level:", "if chances[k] < 0.0:"),
         ("poisson_slice_sweep", "log_odds += math.log(smallest) - math.log(min(smallest, chances[k]))", "pass"),
     ],
 )

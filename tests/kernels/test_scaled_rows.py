@@ -154,7 +154,7 @@ def run_slices(sweep, *of):
     chances = rng.uniform(0.05, 0.95, V.shape[1] + 2)
     V = np.hstack([V, np.zeros((len(V), 2))])
     A = np.vstack([features, rng.standard_normal((2, X.shape[1]))])
-    sweep(X, starts, dims, V, A, chances, rng.uniform(0.5, 2.0, V.shape[1]), NOISE, *law, rng)
+    sweep(X, starts, dims, V, A, chances, 0.3 * (of[0] % 2), rng.uniform(0.5, 2.0, V.shape[1]), NOISE, *law, rng)
     return 0, V, X, rng.random()
 
 

@@ -19,7 +19,7 @@ def run(sweep, seed, kind, n_rows, K, n_unused, n_dims, missing):
     holes = rng.random(X.shape) < missing
     starts = np.concatenate([[0], np.cumsum(holes.sum(axis=1))]).astype(np.int64)
     dims = np.nonzero(holes)[1].astype(np.int64)
-    sweep(X, starts, dims, Z, A, rng.random(K + n_unused), 0.4, rng)
+    sweep(X, starts, dims, Z, A, rng.random(K + n_unused), 0.2 * (seed % 2), 0.4, rng)
     return Z, X, rng.random()
 
 
@@ -45,6 +45,7 @@ def test_sweep_equals_its_twin(seed, kind, n_rows, K, n_unused, n_dims, missing)
         ("counts[j] > 0 and j != k", "counts[j] > 0"),
         ("odds += math.log(smallest) - math.log(min(smallest, weights[k]))", "odds += 0.0"),
         ("math.log(weights[k]) - math.log1p(-weights[k])", "math.log(weights[k])"),
+        ("if weights[k] < level:", "if weights[k] < 0.0:"),
     ],
 )
 def test_a_mistake_is_seen(old, new):

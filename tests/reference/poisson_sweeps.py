@@ -158,13 +158,17 @@ def poisson_sweep(
     return K, N, total
 
 
-def poisson_slice_sweep(start, dims, counts, missing_start, missing_dim, V, A, chances, allocated, shape, rate, rng):
+def poisson_slice_sweep(
+    start, dims, counts, missing_start, missing_dim, V, A, chances, level, allocated, shape, rate, rng
+):
     N, K = V.shape
     total = 0.0
     for n in range(N):
         cells, values, hidden = _row(n, start, dims, counts, missing_start, missing_dim)
         others, parts = np.empty(len(cells)), np.empty(K)
         for k in _shuffled(K, rng):
+            if chances[k] < level:
+                continue
             used = np.delete(V, n, axis=0).any(axis=0) | (V[n] > 0)
             used[k] = np.delete(V[:, k], n).any()
             log_odds = math.log(chances[k] / (1 - chances[k]))

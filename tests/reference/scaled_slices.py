@@ -5,7 +5,9 @@ import numpy as np
 from reference.slabs import draw_slab, log_slab
 
 
-def scaled_slice_sweep(X, missing_start, missing_dim, V, A, chances, scales, noise_var, rate, precision, log_norm, rng):
+def scaled_slice_sweep(
+    X, missing_start, missing_dim, V, A, chances, level, scales, noise_var, rate, precision, log_norm, rng
+):
     K = len(chances)
     for n in range(len(X)):
         seen = np.ones(X.shape[1], dtype=bool)
@@ -15,6 +17,8 @@ def scaled_slice_sweep(X, missing_start, missing_dim, V, A, chances, scales, noi
             j = i + int(rng.random() * (K - i))
             order[i], order[j] = order[j], order[i]
             k = order[i]
+            if chances[k] < level:
+                continue
             score = []
             for bit in (0, 1):
                 v = V.copy()

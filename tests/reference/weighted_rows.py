@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def weighted_sweep(X, missing_start, missing_dim, Z, A, weights, noise_var, rng):
+def weighted_sweep(X, missing_start, missing_dim, Z, A, weights, level, noise_var, rng):
     K = len(weights)
     for n in range(len(X)):
         seen = np.ones(X.shape[1], dtype=bool)
@@ -12,7 +12,10 @@ def weighted_sweep(X, missing_start, missing_dim, Z, A, weights, noise_var, rng)
         for i in range(K):
             j = i + int(rng.random() * (K - i))
             order[i], order[j] = order[j], order[i]
-            k, u = order[i], rng.random()
+            k = order[i]
+            if weights[k] < level:
+                continue
+            u = rng.random()
             score = []
             for bit in (0, 1):
                 z = Z.copy()

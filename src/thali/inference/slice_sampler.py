@@ -2,6 +2,11 @@
 
 A level is drawn uniformly below the smallest weight in use. The finitely many features above it are all there is for
 the time of a sweep: those in use, and unused ones from the Poisson process that the prior leaves.
+
+With a discount there may be more of them than any memory holds. A level that lies below the prior's least one is
+therefore raised to it, and features in use with a weight below that keep their bits in this sweep: a Gibbs step on some
+of the bits, chosen by weights and level alone, which it does not change, is still one. Weights are drawn anew each
+time.
 """
 
 from dataclasses import dataclass
@@ -12,6 +17,8 @@ import numpy as np
 from thali.binary import column_counts
 from thali.inference.z_chain import ZChain
 from thali.protocols import ConditionalRows, Predictive, Sticks
+
+_BELOW_ONE = np.nextafter(1.0, 0.0)  # a beta draw can round to an end of (0, 1), which has no odds
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,8 +33,8 @@ class SliceSampler(ZChain):
 
     def sweep(self, rng: np.random.Generator, prior: Any, observation: Any, data: Any, local: Any) -> tuple[Any, float]:
         n_rows = len(local.z)
-        weights = prior.draw_weights(rng, column_counts(local.z), n_rows)
+        weights = np.clip(prior.draw_weights(rng, column_counts(local.z), n_rows), 1e-300, _BELOW_ONE)
         # eq: T07.slice
-        level = max(rng.random() * weights.min(initial=1.0), 1e-300)
+        level = max(rng.random() * weights.min(initial=1.0), 1e-300, prior.least_level(n_rows))
         unused = prior.draw_unused(rng, level, n_rows)
-        return observation.weighted_sweep(rng, data, local, weights, unused), 0.0
+        return observation.weighted_sweep(rng, data, local, weights, unused, level), 0.0

@@ -248,9 +248,12 @@ def _poisson_sweep(
     return K, N, log_parts
 
 
-def _poisson_slice_sweep(start, dims, counts, missing_start, missing_dim, V, A, chances, allocated, shape, rate, rng):
+def _poisson_slice_sweep(
+    start, dims, counts, missing_start, missing_dim, V, A, chances, level, allocated, shape, rate, rng
+):
     """As `poisson_sweep` with the probability of each column in `chances`, and none born or dying.
 
+    Bits of columns whose probability is below `level` stay as they are, though not their weights.
     The law of a slice below the smallest probability in use is kept. Returns the sum of
     `allocate_row`.
     """
@@ -276,6 +279,8 @@ def _poisson_slice_sweep(start, dims, counts, missing_start, missing_dim, V, A, 
             k = order[j]
             order[j] = order[i]
             order[i] = k
+            if chances[k] < level:
+                continue
             old = V[n, k]
             members[k] -= 1 if old > 0.0 else 0
             log_odds = math.log(chances[k]) - math.log1p(-chances[k])

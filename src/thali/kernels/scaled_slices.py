@@ -14,11 +14,12 @@ from thali.kernels.slabs import draw_slab, log_slab
 
 
 def _scaled_slice_sweep(
-    X, missing_start, missing_dim, V, A, chances, scales, noise_var, rate, precision, log_norm, rng
+    X, missing_start, missing_dim, V, A, chances, level, scales, noise_var, rate, precision, log_norm, rng
 ):
     """Draw v_n and the missing cells of x_n given features, chances and all else, row by row; both change in place.
 
-    V (N, K), A (K, D), chances (K) in (0, 1), scales (K) of the weights; missing cells of row n are
+    V (N, K), A (K, D), chances (K) in (0, 1), of which those below `level` keep their codes, scales (K) of the weights;
+    missing cells of row n are
     missing_dim[missing_start[n]:missing_start[n+1]]. Cost O(N K (D + K)).
     """
     n_rows, n_dims = X.shape
@@ -55,6 +56,8 @@ def _scaled_slice_sweep(
             k = order[j]
             order[j] = order[i]
             order[i] = k
+            if chances[k] < level:
+                continue
             old = V[n, k]
             square = gram[k, k]
             for d in cells:

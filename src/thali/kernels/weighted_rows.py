@@ -13,11 +13,11 @@ from thali.kernels._jit import jit
 from thali.kernels.conditional_rows import add_to_forms
 
 
-def _weighted_sweep(X, missing_start, missing_dim, Z, A, weights, noise_var, rng):
+def _weighted_sweep(X, missing_start, missing_dim, Z, A, weights, level, noise_var, rng):
     """Draw z_n and the missing cells of x_n given features, weights and all else, row by row; both change in place.
 
-    Z (N, K) uint8, A (K, D), weights (K) in (0, 1); missing cells of row n are
-    missing_dim[missing_start[n]:missing_start[n+1]]. Cost O(N K (D + K)).
+    Z (N, K) uint8, A (K, D), weights (K) in (0, 1), of which those below `level` keep their bits; missing cells of row
+    n are missing_dim[missing_start[n]:missing_start[n+1]]. Cost O(N K (D + K)).
     """
     n_rows, n_dims = X.shape
     K = weights.size
@@ -57,6 +57,8 @@ def _weighted_sweep(X, missing_start, missing_dim, Z, A, weights, noise_var, rng
             k = order[j]
             order[j] = order[i]
             order[i] = k
+            if weights[k] < level:
+                continue
             u = rng.random()
             step = 1.0 - 2.0 * Z[n, k]
             odds = math.log(weights[k]) - math.log1p(-weights[k])

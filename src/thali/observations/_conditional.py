@@ -67,7 +67,13 @@ class ConditionalGaussian:
         return self.rows(data, Z[:, :K], filled)
 
     def weighted_sweep(
-        self, rng: np.random.Generator, data: GaussianData, local: GaussianRows, used: Array, unused: Array
+        self,
+        rng: np.random.Generator,
+        data: GaussianData,
+        local: GaussianRows,
+        used: Array,
+        unused: Array,
+        level: float = 0.0,
     ) -> GaussianRows:
         noise, scale = self.units
         X, _, _ = data.standardised(self.offset, scale, local.filled)
@@ -75,7 +81,7 @@ class ConditionalGaussian:
         fresh = np.sqrt(self.feature_var) * rng.standard_normal((len(unused), data.n_dims))
         Z = np.hstack([local.z, np.zeros((data.n_rows, len(unused)), np.uint8)])
         weights = np.concatenate([used, unused])
-        weighted_sweep(X, data.missing_start, data.missing_dim, Z, np.vstack([A, fresh]), weights, noise, rng)
+        weighted_sweep(X, data.missing_start, data.missing_dim, Z, np.vstack([A, fresh]), weights, level, noise, rng)
         filled = data.take_filled(self.offset, scale, local.filled)
         return self.rows(data, non_empty(Z), filled)
 

@@ -227,14 +227,20 @@ class PoissonGibbs:
         return CountRows((V > 0).astype(np.uint8), V, np.ascontiguousarray(arrays[2][keep]), log_parts)
 
     def weighted_sweep(
-        self, rng: np.random.Generator, data: CountData, local: CountRows, used: Array, unused: Array
+        self,
+        rng: np.random.Generator,
+        data: CountData,
+        local: CountRows,
+        used: Array,
+        unused: Array,
+        level: float = 0.0,
     ) -> CountRows:
         fresh = self.draw_features(rng, len(unused), data.n_dims)
         A = np.vstack([self.drawn_features(rng, data, local), fresh])
         V = np.hstack([local.v, np.zeros((len(data), len(unused)))])
         allocated = np.zeros_like(A)
         log_parts = poisson_slice_sweep(
-            *data.arrays, V, A, np.concatenate([used, unused]), allocated, float(self.weight_shape),
+            *data.arrays, V, A, np.concatenate([used, unused]), level, allocated, float(self.weight_shape),
             float(self.weight_rate), rng,
         )  # fmt: skip
         keep = V.any(axis=0)

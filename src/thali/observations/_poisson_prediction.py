@@ -108,7 +108,8 @@ class PoissonPrediction:
         data = CountData.of(self.check_data(X))
         local = self._fitted_rows(data, codebook, np.asarray(log_odds, dtype=float))
         log_density, draws = self._densities(data, local, codebook, np.asarray(log_odds, dtype=float), new_rate)
-        return Encoded(local.z_prob, self.expected_codes(local), log_density, draws)
+        presence = local.z_prob if self.leak < 1.0 else np.ones_like(local.z_prob)
+        return Encoded(presence, self.expected_codes(local), log_density, draws)
 
     def _fitted_rows(self, data: CountData, codebook: dict[str, Array], log_odds: Array) -> Any:
         """Mean field of the rows, to its end."""

@@ -198,7 +198,13 @@ class WeightedGaussian(MeanFieldCodes, GaussianModel):
         return factors
 
     def weighted_sweep(
-        self, rng: np.random.Generator, data: GaussianData, local: WeightedRows, used: Array, unused: Array
+        self,
+        rng: np.random.Generator,
+        data: GaussianData,
+        local: WeightedRows,
+        used: Array,
+        unused: Array,
+        level: float = 0.0,
     ) -> WeightedRows:
         noise, scale = self.units
         X, _, _ = data.standardised(self.offset, scale, local.filled)
@@ -206,7 +212,8 @@ class WeightedGaussian(MeanFieldCodes, GaussianModel):
         A = np.vstack([self.drawn_features(rng, local), fresh])
         V = np.hstack([local.v, np.zeros((data.n_rows, len(unused)))])
         chances, scales = np.concatenate([used, unused]), self.draw_scales(rng, V)
-        scaled_slice_sweep(X, data.missing_start, data.missing_dim, V, A, chances, scales, noise, *self.law, rng)
+        missing = data.missing_start, data.missing_dim
+        scaled_slice_sweep(X, *missing, V, A, chances, level, scales, noise, *self.law, rng)
         return self.rows(data, V[:, V.any(axis=0)], data.take_filled(self.offset, scale, local.filled))
 
     def bit_entropy(self, data: GaussianData, local: WeightedRows, log_odds: Array) -> float:

@@ -44,6 +44,11 @@ class PoissonGamma(PoissonMeanField, PoissonGibbs, PoissonPrediction, ScalarHype
 
     takes_sparse: ClassVar[bool] = True
 
+    @property
+    def has_bits(self) -> bool:
+        """Whether a row can lack a feature; if not, there is nothing to sample."""
+        return self.leak < 1.0
+
     def features_rate(self, n_dims: int) -> float:
         return float(self.feature_shape * n_dims if self.feature_rate is None else self.feature_rate)
 

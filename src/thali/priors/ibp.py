@@ -22,6 +22,9 @@ from thali.slice_sampling import slice_sample, slice_sample_positive
 from thali.spec import hyper, moderate, unit_interval
 
 _BLOCK = 1 << 18  # cells of Z that are drawn at a time: few enough for the cache
+_UNUSED = 500  # weights of features that no row has, expected above the lowest level
+_EXP1 = 0.21938393439552029  # int_1^inf exp(-t)/t dt
+_THINNED = 10**6  # candidates that are thinned at a time
 _NO_DISCOUNT = 1e-7  # below it the limit discount -> 0 is exact to rounding and the general formula is not
 
 
@@ -114,16 +117,40 @@ class IBP(ByCounts):
         if not 0 < level <= 1:
             raise InvalidParameterError(f"level must be in (0, 1]. Got {level!r}.")
         c, d = self.concentration, self.discount
-        rate = self.mass * math.exp(math.lgamma(1 + c) - math.lgamma(1 - d) - math.lgamma(c + d))
+        rate, fall = self._unused_rate, n_rows + c + d - 1
         depth = -math.log(level)
-        if d < _NO_DISCOUNT:
-            # eq: own.unused-weights
-            x = np.exp(-depth * rng.random(rng.poisson(rate * depth)))
+        total = depth if d < _NO_DISCOUNT else math.expm1(d * depth) / d  # int_level^1 x^(-1 - d) dx
+        if rate * total > _THINNED and level * fall >= 1:  # the other factor falls faster: thin that one
+            height = rate * level ** (-1 - d) * math.exp(-fall * level) / fall
+            x = level + rng.standard_exponential(rng.poisson(height)) / fall
+            x = x[x < 1]
+            log_keep = (1 + d) * np.log(level / x) + fall * (np.log1p(-x) + x)
         else:
-            total = math.expm1(d * depth) / d  # int_level^1 x^(-1 - d) dx
-            x = (1 + d * total * rng.random(rng.poisson(rate * total))) ** (-1 / d)
-        keep = np.log1p(-rng.random(x.size)) < (n_rows + c + d - 1) * np.log1p(-np.minimum(x, 1 - 1e-16))
-        return np.sort(x[keep])[::-1]
+            n = rng.poisson(rate * total)
+            # eq: own.unused-weights
+            x = np.exp(-depth * rng.random(n)) if d < _NO_DISCOUNT else (1 + d * total * rng.random(n)) ** (-1 / d)
+            log_keep = fall * np.log1p(-np.minimum(x, 1 - 1e-16))
+        return np.sort(x[np.log1p(-rng.random(x.size)) < log_keep])[::-1]
+
+    @property
+    def _unused_rate(self) -> float:
+        c, d = self.concentration, self.discount
+        return float(self.mass * math.exp(math.lgamma(1 + c) - math.lgamma(1 - d) - math.lgamma(c + d)))
+
+    def least_level(self, n_rows: int) -> float:
+        """A level above which at most 500 unused features are expected.
+
+        With a discount their number grows like level^-d, and has no mean below a random weight if d >= 1/2. With b =
+        n_rows + c + d - 1, (1 - x)^b <= exp(-b x), so that the integral of the intensity above a level s <= 1/b is at
+        most rate ((s^-d - b^d)/d + b^d int_1^inf exp(-t)/t dt), and above t/b, t >= 1, at most rate b^d exp(-t).
+        """
+        self.require_concrete("least_level")
+        d, fall = self.discount, max(n_rows + self.concentration + self.discount - 1, 1.0)
+        spare = _UNUSED / self._unused_rate / fall**d - _EXP1
+        if spare <= 0:
+            return min(math.log(self._unused_rate * fall**d / _UNUSED) / fall, 1.0)
+        # eq: own.least-level
+        return math.exp(-math.log(fall) - (spare if d < _NO_DISCOUNT else math.log1p(d * spare) / d))
 
     def marginals(self, n_rows: int, n_features: int | None = None) -> Array:
         """P(z_nk = 1), (n_rows, n_features), features numbered in order of appearance; by default all that matter."""

@@ -108,6 +108,10 @@ class StickBreakingIBP(ScalarHypers):
         self._require_all_sticks("draw_unused")
         return IBP(self.mass).draw_unused(rng, level, n_rows)
 
+    def least_level(self, n_rows: int) -> float:
+        self._require_all_sticks("least_level")
+        return IBP(self.mass).least_level(n_rows)
+
     def _require_all_sticks(self, action: str) -> None:
         if self.truncation is not None:
             raise InvalidParameterError(
