@@ -179,10 +179,10 @@ class FeatureRows(Observation, Protocol):
         """(current, local): where to begin, given codes and the completed form of `as_matrix`."""
 
     def place(self, data: Any, codes: Array, X: Array) -> Any:
-        """Row variables with these values; X is complete."""
+        """Row variables with these values; X is complete, as in `completed`."""
 
     def completed(self, data: Any, local: Any) -> Array:
-        """X with its missing cells as `local` holds them."""
+        """X as `data` holds it (counted from an origin, where the model has one), missing cells as `local` has them."""
 
     def draw_codes(self, rng: Generator, Z: Array) -> Array:
         """Codes of rows with these bits, from their prior."""
