@@ -33,8 +33,8 @@ SAMPLERS = {
     "slice": SliceSampler(**SHORT),
 }
 OPTIMISERS = {
-    "mean field": MeanField(n_restarts=1, max_iter=5),
-    "stochastic": StochasticMeanField(batch_size=16, n_start=30, n_restarts=1, n_epochs=2),
+    "mean field": MeanField(n_restarts=1, max_iter=5, moves=False),
+    "stochastic": StochasticMeanField(batch_size=16, n_start=30, n_restarts=1, n_epochs=2, moves=False),
     "bp-means": BPMeans(n_restarts=2),
 }
 MODELS = {
@@ -42,6 +42,14 @@ MODELS = {
     "bits per dim": LinearGaussian(offset=NormalOffset(), noise_var=PerDim(), noise_floor=0.05),
     "factors": FactorAnalysis(noise_floor=0.1),
     "sources": ICA(noise_floor=0.1),
+}
+FAST = {
+    ("bits", "collapsed"),
+    ("bits", "slice"),
+    ("factors", "gibbs"),
+    ("bits per dim", "mean field"),
+    ("bits", "stochastic"),
+    ("bits", "bp-means"),
 }
 # of seconds since 1970, of both signs, and none beside them; each is so many sds away that it is an origin
 MIXED = np.array([0.0, 1.7e9, -(2.0**16), 1e12])
@@ -106,7 +114,13 @@ def assert_same(near, far, X, c, rtol=0.0):
         assert far.heldout_score(full + c, mask) == pytest.approx(near.heldout_score(full, mask), rel=rtol, abs=atol)
 
 
-@pytest.mark.parametrize(("model", "inference"), compositions(MODELS, SAMPLERS | OPTIMISERS))
+@pytest.mark.parametrize(
+    ("model", "inference"),
+    [
+        pytest.param(*pair, marks=[] if pair in FAST else pytest.mark.slow)
+        for pair in compositions(MODELS, SAMPLERS | OPTIMISERS)
+    ],
+)
 def test_offsets_change_no_bit(model, inference):
     X = with_holes(data())
     near, far = (fit(MODELS[model], (SAMPLERS | OPTIMISERS)[inference], X + c) for c in (0.0, MIXED))
@@ -125,7 +139,7 @@ def test_the_check_sees_lost_digits(monkeypatch):
         assert_same(near, far, X, 2.0**24, rtol=1e-3)
 
 
-@pytest.mark.parametrize("c", [37.0, -1e3, 1e5, 12345678.9, -1e9])
+@pytest.mark.parametrize("c", [-1e3, 12345678.9])
 def test_offsets_that_are_no_origins(c):
     """Nearer than an origin, or beside one: the same draws to rounding; the data are those that are left of X + c."""
     X = data()
@@ -134,9 +148,8 @@ def test_offsets_that_are_no_origins(c):
     assert_same(near, far, X, c, rtol=1e-6)
 
 
-@pytest.mark.parametrize("missing", [False, True])
-def test_streams_of_particles(missing):
-    X = with_holes(data(16)) if missing else data(16)
+def test_streams_of_particles():
+    X = with_holes(data(16))
     fits = []
     for c in (np.zeros(4), MIXED):
         observation = LinearGaussian(noise_var=0.2, feature_var=4.0, offset=c)
@@ -150,12 +163,14 @@ def test_streams_of_particles(missing):
     assert_same(*fits, X, MIXED)
 
 
-@pytest.mark.parametrize("method", ["memoised", "robbins-monro"])
+@pytest.mark.parametrize("method", [pytest.param("memoised", marks=pytest.mark.slow), "robbins-monro"])
 def test_streams_of_batches_and_files(tmp_path, method):
     X = data(48)
     fits = []
     for i, c in enumerate((0.0, MIXED)):
-        inference = StochasticMeanField(batch_size=16, n_start=48, n_restarts=1, n_epochs=2, method=method)
+        inference = StochasticMeanField(
+            batch_size=16, n_start=48, n_restarts=1, n_epochs=2, method=method, moves=method == "memoised"
+        )
         np.save(tmp_path / f"{i}.npy", X + c)
         stored = fit(MODELS["bits"], inference, np.load(tmp_path / f"{i}.npy", mmap_mode="r"))
         batches = LatentFeatures(MODELS["bits"], inference=inference, random_state=0, verbose=False)
@@ -225,6 +240,8 @@ def test_dims_whose_rows_cannot_be_told_apart():
     far, near = (fit(MODELS["bits"], SAMPLERS["collapsed"], values) for values in (X, plain))
     assert np.array_equal(far.posterior_.Z(0, 0), near.posterior_.Z(0, 0))
     assert far.inverse_transform(np.zeros((1, far.n_components_)))[0, 1] == pytest.approx(1.7e9)
+    plain[:, 1] = 1e-200 * plain[:, 0]  # squares that vanish
+    assert MODELS["bits"].adapt(plain).origin is None
     alone = MODELS["bits"].adapt(np.full((3, 2), 1e149))
     assert np.isfinite(alone.scale).all()
     assert np.array_equal(alone.from_origin(np.full(2, 1e149)), [0.0, 0.0])

@@ -46,6 +46,7 @@ def spread_of(X: Array) -> Spread:
         some = X[:, constant]
         highest, lowest = np.nanmax(some, axis=0), np.nanmin(some, axis=0)
         constant[constant] = highest - lowest <= _ROUNDING * np.spacing(np.maximum(np.abs(highest), np.abs(lowest)))
+        constant |= var == 0.0  # the squares of tiny numbers vanish
     return Spread(mean, var, constant)
 
 
@@ -104,5 +105,5 @@ def _refuse_far(spread: Spread, spec: Any) -> None:
         raise InvalidDataError(
             f"Dim {d} of X lies too far from {'zero' if spec.offset is None else 'its fixed offset'}: with mean "
             f"{spread.mean[d]:.6g} and sd {spread.sd[d]:.3g}, the digits that tell its rows apart are lost in squares. "
-            "Let the offset be learned (offset=NormalOffset()), or subtract the mean of each dim."
+            "Let the offset be learned (offset=NormalOffset(), on the command line --offset learned), or subtract the mean of each dim."
         )
