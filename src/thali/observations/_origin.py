@@ -105,5 +105,6 @@ def _refuse_far(spread: Spread, spec: Any) -> None:
         raise InvalidDataError(
             f"Dim {d} of X lies too far from {'zero' if spec.offset is None else 'its fixed offset'}: with mean "
             f"{spread.mean[d]:.6g} and sd {spread.sd[d]:.3g}, the digits that tell its rows apart are lost in squares. "
-            "Let the offset be learned (offset=NormalOffset(), on the command line --offset learned), or subtract the mean of each dim."
+            "Let the offset be learned (offset=NormalOffset(), on the command line --offset learned), or subtract the "
+            "mean of each dim."
         )
