@@ -51,6 +51,9 @@ class HardRows(FeatureRows, Protocol):
     def hard_point(self, data: Any, Z: Array, features: Array) -> tuple[Any, dict[str, Array]]:
         """(this model with numbers for what is learned, the codebook): a posterior in one point."""
 
+    def hard_completed(self, X: Array, Z: Array, codebook: dict[str, Array]) -> Array:
+        """X as `place` takes it, with missing cells where a point puts them, which this model is one of."""
+
 
 @runtime_checkable
 class Optimiser(Inference, Protocol):

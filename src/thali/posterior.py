@@ -126,6 +126,7 @@ class Draws(Posterior):
 
     `draws` maps names to (chain, draw) arrays of label-invariant quantities: `n_features` (in use by some row), `n_on`
     (ones in Z), `log_joint`, `free_energy`, and each learned hyperparameter (its mean over dims if each has its own).
+    A learned offset is counted from the `origin` of the model, which data far from zero have.
     """
 
     def __init__(

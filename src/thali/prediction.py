@@ -70,12 +70,13 @@ def _predict_fitted(
     n_draws = _DRAWS if variational else len(posterior.spaced(_DRAWS))
     if simulated or not variational:
         for observation, codes, codebook in posterior.fitted_draws(rows, _DRAWS):
-            total += observation.reconstruct(codes, codebook["features"])[missing]
+            total += _near(observation).reconstruct(codes, codebook["features"])[missing]
             if simulated:
                 repeats = -(-_VALUES // n_draws)
                 values += [observation.sample_rows(rng, codes, codebook, 0)[missing] for _ in range(repeats)]
-    mean = posterior.fitted_mean(rows)[missing] if isinstance(posterior, Variational) else total / n_draws
-    return mean, np.array(values)
+    if isinstance(posterior, Variational):
+        return posterior.fitted_mean(rows)[missing], np.array(values)
+    return _back(posterior, total / n_draws, missing), np.array(values)
 
 
 def _predict_new(
@@ -92,17 +93,29 @@ def _predict_new(
     owners, values = [], []
     for predictor, one, weight, count in zip(predictors, encoded, weights, counts, strict=True):
         observation, codebook = predictor.observation, predictor.codebook
-        mean += weight[:, None] * observation.reconstruct(one.codes, codebook["features"])
+        mean += weight[:, None] * _near(observation).reconstruct(one.codes, codebook["features"])
         if simulated:
             owner = np.repeat(np.arange(len(X)), count)
             codes = observation.sample_codes(rng, one, owner)
             n_unknown = rng.random(len(owner)) > np.exp(_log_known(predictor, X) - one.log_density)[owner]
             owners.append(owner)
             values.append(observation.sample_rows(rng, codes, codebook, n_unknown))
+    cells = _back(posterior, mean[missing], missing)
     if not simulated:
-        return mean[missing], mean[missing]
+        return cells, cells
     in_order = np.concatenate(values)[np.argsort(np.concatenate(owners), kind="stable")]
-    return mean[missing], in_order.reshape(len(X), _VALUES, -1).swapaxes(0, 1)[:, missing]
+    return cells, in_order.reshape(len(X), _VALUES, -1).swapaxes(0, 1)[:, missing]
+
+
+def _near(observation: Any) -> Any:
+    """The model without its origin, if it has one: sums over draws of numbers that lie near zero keep their digits."""
+    return observation if getattr(observation, "origin", None) is None else observation.updated(origin=None)
+
+
+def _back(posterior: Posterior, cells: Array, missing: Array) -> Array:
+    """The missing cells in the units of the data."""
+    origin = getattr(posterior.model.observation, "origin", None)
+    return cells if origin is None else cells + origin[np.nonzero(missing)[1]]
 
 
 # ---- held-out cells

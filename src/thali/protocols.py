@@ -182,10 +182,10 @@ class FeatureRows(Observation, Protocol):
         """(current, local): where to begin, given codes and the completed form of `as_matrix`."""
 
     def place(self, data: Any, codes: Array, X: Array) -> Any:
-        """Row variables with these values; X is complete."""
+        """Row variables with these values; X is complete, as in `completed`."""
 
     def completed(self, data: Any, local: Any) -> Array:
-        """X with its missing cells as `local` holds them."""
+        """X as `data` holds it (counted from an origin, where the model has one), missing cells as `local` has them."""
 
     def check_rows(self, data: Any, local: Any) -> None:
         """Raise a ValueError unless a chain on these data can hold these row variables: kernels do not look before

@@ -82,7 +82,7 @@ def log_summary(posterior: Variational, X: Array, mask: Array, rows: Array, by: 
     noise = np.broadcast_to(model.noise_var, X.shape)
     second = np.einsum("nk,nk->n", mean @ gram_inv, mean) + var @ np.diag(gram_inv)
     spread = noise * second[:, None] + var @ features**2
-    square = (X - model.reconstruct(mean, features)) ** 2
+    square = (model.from_origin(X) - model.means(mean, features)) ** 2
     if by == "moment":  # eq: DV09.heldout-moment
         cells = -0.5 * (np.log(2 * np.pi * (noise + spread)) + square / (noise + spread))
     elif by == "jensen":  # eq: DV09.heldout-jensen

@@ -46,5 +46,6 @@ weighted_floor_domain = Domain(
     '"uniqueness", or a share of each dim\'s variance, in [0, 1)',
     lambda v: v == "uniqueness" if isinstance(v, str) else _is_floor(v),
 )
+origin_domain = Domain("None, or one number per dim", _is_offset)
 ard_domain = Domain("None or a positive number", lambda v: v is None or positive.contains(v))
 scale_domain = Domain("None, or a positive number per dim", lambda v: v is None or _positive_array(v))

@@ -19,7 +19,8 @@ def encode_weighted(model: Any, X: Array, features: Array, scales: Array, log_od
     """`model` is concrete; features and the scales of their weights are taken as given."""
     noise, scale = model.units
     seen = ~np.isnan(X)
-    Y = np.where(seen, X if model.offset is None else X - model.offset, 0.0)
+    Y = model.from_origin(X)
+    Y = np.where(seen, Y if model.offset is None else Y - model.offset, 0.0)
     change = np.zeros(len(X))
     if scale is not None:
         Y, features = Y / scale, features / scale

@@ -9,7 +9,7 @@ serves all dims and noise_var_d has an exact conditional with the features and t
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
@@ -24,9 +24,11 @@ from thali.observations._domains import (
     floor_domain,
     noise_domain,
     offset_domain,
+    origin_domain,
     scale_domain,
 )
 from thali.observations._gaussian import GaussianData, Spectrum, check_real, spectrum
+from thali.observations._origin import locate
 from thali.observations._prediction import GaussianPrediction
 from thali.observations._variances import resample_variances
 from thali.spec import Spec, hyper, is_distribution, setting
@@ -43,10 +45,11 @@ class GaussianModel(GaussianPrediction, Spec):
     offset: Any = hyper(None, offset_domain)
     noise_floor: Any = setting(0.0, floor_domain)
     scale: Any = setting(None, scale_domain)
+    origin: Any = field(default=None, kw_only=True, metadata={"domain": origin_domain})
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("noise_var", "offset", "noise_floor", "scale"):
+        for name in ("noise_var", "offset", "noise_floor", "scale", "origin"):
             value = getattr(self, name)
             if np.ndim(value) == 1 and not isinstance(value, np.ndarray):
                 object.__setattr__(self, name, np.array(value, dtype=float))
@@ -101,7 +104,7 @@ class GaussianModel(GaussianPrediction, Spec):
 
     def check_data(self, X: Any) -> Array:
         X = check_real(X)
-        for name in ("noise_var", "offset", "noise_floor", "scale"):
+        for name in ("noise_var", "offset", "noise_floor", "scale", "origin"):
             value = getattr(self, name)
             value = value.centre if isinstance(value, NormalOffset) else value
             if not is_distribution(value) and np.ndim(value) == 1 and len(value) != X.shape[1]:
@@ -112,12 +115,12 @@ class GaussianModel(GaussianPrediction, Spec):
         return X
 
     def adapt(self, X: Array) -> Self:
-        var = np.nanvar(X, axis=0) if self.scale is None else np.broadcast_to(self.scale, X.shape[1])
-        adapted = self._with_scale(var)
-        if isinstance(self.offset, NormalOffset):
-            centre = np.nanmean(X, axis=0) if self.offset.centre is None else self.offset.centre
+        located, spread = locate(self, X)
+        adapted = located._with_scale(spread.var if self.scale is None else np.broadcast_to(self.scale, X.shape[1]))
+        if isinstance(located.offset, NormalOffset):
+            centre = spread.mean if located.offset.centre is None else located.offset.centre
             centre = np.array(np.broadcast_to(centre, X.shape[1]), dtype=float)
-            adapted = adapted.replace(offset=self.offset.replace(centre=centre))
+            adapted = adapted.replace(offset=located.offset.replace(centre=centre))
         return adapted
 
     def _with_scale(self, var: Array) -> Self:
@@ -191,15 +194,26 @@ class GaussianModel(GaussianPrediction, Spec):
         codes = self.draw_codes(rng, Z) if codes is None else codes
         noise = rng.standard_normal((len(Z), np.shape(features)[1]))
         X = codes @ features + np.sqrt(concrete.noise_var) * noise
-        return X if concrete.offset is None else X + concrete.offset
+        X = X if concrete.offset is None else X + concrete.offset
+        return X if self.origin is None else X + self.origin
 
-    def reconstruct(self, codes: Array, features: Array) -> Array:
+    def from_origin(self, X: Array) -> Array:
+        """X as the model works with it."""
+        return X if self.origin is None else X - self.origin
+
+    def means(self, codes: Array, features: Array) -> Array:
+        """Expected rows, counted from the origin."""
         rows = codes @ features
         return rows if self.offset is None else rows + self.offset
 
+    def reconstruct(self, codes: Array, features: Array) -> Array:
+        rows = self.means(codes, features)
+        return rows if self.origin is None else rows + self.origin
+
     def log_prob(self, X: Array, local: Any, features: Array) -> float:
         self.require_concrete("log_prob")
-        mean = self.reconstruct(self.codes_of(local) if hasattr(local, "z") else local, features)
+        X = self.from_origin(X)
+        mean = self.means(self.codes_of(local) if hasattr(local, "z") else local, features)
         var = np.broadcast_to(self.noise_var, np.shape(X))
         seen = ~np.isnan(X)
         residual = np.where(seen, X - mean, 0.0)
@@ -215,7 +229,7 @@ class GaussianModel(GaussianPrediction, Spec):
     def log_marginal(self, X: Array, codes: Array) -> float:
         """log p(X | codes) of the observed cells, features integrated out."""
         self.require_concrete("log_marginal")
-        X, V = self.check_data(X), self.check_codes(codes)
+        X, V = self.from_origin(self.check_data(X)), self.check_codes(codes)
         noise, scale = self.units
         Y = X if self.offset is None else X - self.offset
         Y = Y if scale is None else Y / scale
@@ -230,7 +244,7 @@ class GaussianModel(GaussianPrediction, Spec):
     # ---- FeatureRows
 
     def prepare(self, X: Array) -> GaussianData:
-        return GaussianData(X)
+        return GaussianData(self.from_origin(X))
 
     def as_matrix(self, data: GaussianData) -> tuple[Array, bool]:
         X = data.X

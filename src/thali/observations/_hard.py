@@ -31,6 +31,8 @@ class HardGaussian:
         per_dim: Any
         floor: Any
         replace: Any
+        from_origin: Any
+        means: Any
 
     def hard_data(self, X: Array) -> HardData:
         n_dims = X.shape[1]
@@ -40,7 +42,7 @@ class HardGaussian:
         unit = np.ones(n_dims)
         if self.per_dim:
             unit = np.sqrt(self.scale if is_distribution(self.noise_var) else self.noise_var)
-        return HardData.of(X, offset, unit, has_offset)
+        return HardData.of(self.from_origin(X), offset, unit, has_offset)
 
     def hard_matrix(self, data: HardData) -> tuple[Array, bool]:
         matrix = data.X if data.seen is None else np.where(data.seen > 0, data.X, np.nan)
@@ -160,6 +162,10 @@ class HardGaussian:
         K = len(features)
         codebook = {"features": features, "gram_inv": np.zeros((K, K)), "counts": column_counts(Z)}
         return self.replace(**changes), codebook
+
+    def hard_completed(self, X: Array, Z: Array, codebook: dict[str, Array]) -> Array:
+        X = self.from_origin(X)
+        return np.where(np.isnan(X), self.means(Z, codebook["features"]), X)
 
 
 def _with_room(X: Array, Z: Array, features: Array, room: int) -> tuple[Array, Array, Array, Array]:

@@ -39,12 +39,13 @@ class MeanFieldGaussian:
         per_dim: Any
         floor: Any
         updated: Any
+        from_origin: Any
         expected_codes: Any
 
     def row_data(self, X: Array) -> RowData:
         X = np.asarray(X, dtype=None if np.asarray(X).dtype in (np.float32, np.float64) else float)
         centre = self.offset.centre if isinstance(self.offset, NormalOffset) else self.offset
-        return RowData.of(X, centre)
+        return RowData.of(self.from_origin(X), centre)
 
     def init_features(self, data: RowData, n_features: int, family: Family) -> GaussianFeatures:
         """Noise at the variance of the data, feature variance at the centre of its prior."""

@@ -56,6 +56,7 @@ class GaussianParticles:
         room_for: Any
         from_standard: Any
         standard_cross: Any
+        from_origin: Any
 
     def check_particles(self) -> None:
         """Every particle sees the same standardised data, so what standardises them cannot be learned."""
@@ -106,7 +107,8 @@ class GaussianParticles:
         row i of X, t = table_of[particle]; n_features is the number of columns of a finite prior.
         """
         _, scale = currents[0].units
-        Y = X if self.offset is None else X - self.offset
+        Y = self.from_origin(X)
+        Y = Y if self.offset is None else Y - self.offset
         Y = Y if scale is None else Y / scale
         missing = np.isnan(X)
         missing_start = np.concatenate([[0], np.cumsum(missing.sum(axis=1))]).astype(np.int64)

@@ -25,7 +25,9 @@ class GaussianPrediction:
     noise_var: Any
     feature_var: Any
     per_dim: Any
-    reconstruct: Any
+    origin: Any
+    from_origin: Any
+    means: Any
 
     def features_var(self, codebook: dict[str, Array]) -> Array:
         """Posterior variance of each feature's values, (n_features, n_dims)."""
@@ -35,15 +37,16 @@ class GaussianPrediction:
     def log_cells(self, X: Array, codes: Array, codebook: dict[str, Array]) -> Array:
         """Log density of each cell of rows with these codes."""
         var = self._cell_var(codes, codebook)
-        residual = X - self.reconstruct(codes, codebook["features"])
+        residual = self.from_origin(X) - self.means(codes, codebook["features"])
         return -0.5 * (np.log(2 * np.pi * var) + residual**2 / var)
 
     def sample_rows(self, rng: np.random.Generator, codes: Array, codebook: dict[str, Array], n_unknown: Any) -> Array:
         """A row for each row of codes, with `n_unknown` features from their prior beside the known ones."""
         unit = np.asarray(self.noise_var if self.per_dim else 1.0)
         var = self._cell_var(codes, codebook) + np.reshape(n_unknown, (-1, 1)) * (self.feature_var * unit)
-        mean = self.reconstruct(codes, codebook["features"])
-        return mean + np.sqrt(var) * rng.standard_normal(mean.shape)
+        mean = self.means(codes, codebook["features"])
+        rows = mean + np.sqrt(var) * rng.standard_normal(mean.shape)
+        return rows if self.origin is None else rows + self.origin
 
     def _cell_var(self, codes: Array, codebook: dict[str, Array]) -> Array:
         # eq: own.cell-predictive

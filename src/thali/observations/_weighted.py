@@ -75,13 +75,14 @@ class WeightedGaussian(MeanFieldCodes, GaussianModel):
 
     def adapt(self, X: Array) -> Self:
         adapted = super().adapt(X)
+        X, bare = adapted.from_origin(X), adapted.replace(origin=None)
         if not isinstance(self.noise_floor, str):
             return adapted
         if "noise_var" not in self.learned:
             return adapted.replace(noise_floor=0.0)
         factors = validated_factors(make_generator(0), X)
         if len(factors.loadings) <= _FEW_FACTORS and len(X) <= _FEW_ROWS:
-            return adapted.replace(noise_floor=validated_share(make_generator(0), adapted.replace(noise_floor=0.0), X))
+            return adapted.replace(noise_floor=validated_share(make_generator(0), bare.replace(noise_floor=0.0), X))
         return adapted.replace(noise_floor=np.minimum(factors.noise_var / adapted.scale, 0.999))
 
     # ---- codes are weights where the bits are on

@@ -12,8 +12,8 @@ from thali.observations._weighted import Array, WeightedGaussian, WeightLaw
 class FactorAnalysis(WeightedGaussian):
     """Features with normal weights, w_nk ~ N(0, weight_var), and Gaussian noise: the default for real data.
 
-    noise_var, feature_var, offset, scale: as in `LinearGaussian`; here each dim has its own noise and the offset is
-    learned, unless said otherwise.
+    noise_var, feature_var, offset, scale, origin: as in `LinearGaussian`; here each dim has its own noise and the
+    offset is learned, unless said otherwise.
     noise_floor: a share of each dim's variance below which learned noise does not go, or "uniqueness": the noise that
     an ordinary factor analysis leaves, its number of factors chosen by hidden cells; where it finds at most three in at
     most 100 rows, which says little, a share that is chosen by hidden cells, too. On real data the number of features

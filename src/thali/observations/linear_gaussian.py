@@ -42,6 +42,8 @@ class LinearGaussian(
     noise_floor: a learned noise variance stays above this share of the dim's variance (of the mean one, if there is
     one noise level). On real data the number of features is a function of it.
     scale: the variance of each dim, to which relative priors and the floor refer; None takes it from the data.
+    origin: numbers, one per dim, from which data and offset are counted, so that squares keep their digits; None takes
+    round ones near the data in dims that lie 2^10 sds or more from zero, if there is an offset.
     """
 
     # ---- codes are the bits
@@ -113,7 +115,7 @@ class LinearGaussian(
     def encode(self, X: Array, codebook: dict[str, Array], log_odds: Array, new_rate: float) -> Encoded:
         noise, scale = self.units
         observed = ~np.isnan(X)
-        Y = np.where(observed, X, 0.0)
+        Y = np.where(observed, self.from_origin(X), 0.0)
         if self.offset is not None:
             Y = np.where(observed, Y - self.offset, 0.0)
         features = codebook["features"]
