@@ -28,11 +28,15 @@ def plain_numbers(X: Any) -> Any:
     if isinstance(X, np.ndarray) and X.dtype.kind in "mM":
         raise InvalidDataError(f"X must hold real numbers. Got dates or times ({X.dtype}). Turn them into numbers.")
     if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "OUT":
-        spellings: Counter[str] = Counter()
-        columns = [_cells(X[:, d].tolist(), f"column {d}", spellings) for d in range(X.shape[1])]
-        _tell(spellings)
-        return np.array(columns, dtype=object).T.reshape(X.shape) if columns else X
+        return _of_objects(X)
     return X
+
+
+def _of_objects(X: Array) -> Array:
+    spellings: Counter[str] = Counter()
+    columns = [_cells(X[:, d].tolist(), f"column {d}", spellings) for d in range(X.shape[1])]
+    _tell(spellings)
+    return np.array(columns, dtype=object).T.reshape(X.shape) if columns else X
 
 
 def _unmasked(X: Any) -> Any:
@@ -113,4 +117,4 @@ def _absent(value: Any) -> bool:
 
 def _tell(spellings: Counter[str]) -> None:
     if spellings:
-        warnings.warn(f"X holds {listed(spellings)}, taken as missing.", UserWarning, stacklevel=5)
+        warnings.warn(f"X holds {listed(spellings)}, taken as missing.", UserWarning, stacklevel=6)

@@ -130,7 +130,7 @@ def test_a_line_of_tabs_is_a_row_of_missing_cells(tmp_path):
         ("a,town\n1,Rome\n", ["line 2, column 2 ('town')", "'Rome'", "0/1 column"]),
         ("1,2\n3,Rome\n", ["line 2, column 2:", "'Rome'"]),
         ("town,b\nRome,1\nRome,2\n", ["line 3, column 1 ('town')", "'Rome'", "that of line 2"]),
-        ("town,b\nRome,1\n,2\n", ["line 3, column 1 ('town')", "blank"]),
+        ("town,b\nRome,1\n,2\nOslo,3\n", ["line 3, column 1 ('town')", "blank"]),
         ("a,b\n1,1_000\n", ["line 2, column 2 ('b')", "'1_000'", "thousands"]),
         ("a;b\n1;2\n3;4\n", ["no columns of numbers", "semicolons"]),
         ("name\nx\ny\n", ["line 2, column 1 ('name')", "'x'"]),
