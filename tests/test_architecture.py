@@ -76,6 +76,8 @@ LAYERS = (
             "files",
             "ragged",
             "blocks",
+            "far_rows",
+            "young_rows",
         },
     ),
     ("kernels", {"kernels"}),
