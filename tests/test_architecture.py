@@ -77,6 +77,8 @@ LAYERS = (
             "files",
             "ragged",
             "blocks",
+            "far_rows",
+            "young_rows",
         },
     ),
     ("kernels", {"kernels"}),

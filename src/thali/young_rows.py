@@ -10,7 +10,6 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array, issparse, vstack
 
 from thali.errors import ThaliError
-from thali.model import Model
 
 Array = np.ndarray
 
@@ -50,7 +49,7 @@ def rows_from_file(form: Any, arrays: dict[str, Array]) -> Any:
     return csr_array(coo_array((np.asarray(values, dtype=np.float64), tuple(where)), shape=(n_rows, n_dims)))
 
 
-def checked_rows(young: Any, given: Any, model: Model, n_seen: int) -> Any:
+def checked_rows(young: Any, given: Any, model: Any, n_seen: int) -> Any:
     """The rows, once it is sure that they are some of a stream of n_seen by this model."""
     kinds = [type(part) for one in (given, model) for part in (one.prior, one.observation)]
     if kinds[:2] != kinds[2:] or young.shape[0] != n_seen:

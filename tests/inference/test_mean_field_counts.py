@@ -13,6 +13,7 @@ from thali import (
     MeanField,
     PoissonGamma,
     StickBreakingIBP,
+    StochasticMeanField,
     datasets,
     load,
 )
@@ -51,6 +52,31 @@ def test_features_are_found(prior, bits, start):
     trace = -model.history_["objective"][0]
     trace = trace[np.isfinite(trace)]
     assert (np.diff(trace) >= -1e-9 * np.abs(trace[1:])).all()
+
+
+@pytest.mark.parametrize(
+    "inference",
+    [MeanField(n_restarts=1, max_iter=200), StochasticMeanField(batch_size=40, n_restarts=1, n_epochs=4)],
+    ids=["batch", "stochastic"],
+)
+def test_without_bits_every_row_has_every_feature(inference, tmp_path):
+    """The features of a matrix factorisation are those that the fit kept, though the prior would give none to a row."""
+    rng = np.random.default_rng(0)
+    features = np.kron(np.eye(3), np.full((1, 4), 5.0))
+    X = rng.poisson((rng.random((80, 3)) < 0.6) * rng.gamma(5.0, 0.5, (80, 3)) @ features).astype(float)
+    model = LatentFeatures(PoissonGamma(leak=1.0), inference=inference, random_state=0).fit(X)
+    assert model.n_components_ == 3
+    assert model.k_posterior_ == {3: 1.0}
+    assert likeness(model.components_, features).min() > 0.98
+    model.save(tmp_path / "factors.thali")
+    for one in (model, load(tmp_path / "factors.thali")):
+        assert (one.presence(X[:5]) == 1).all()
+        assert (one.novelty(X[:5]) == 0).all()
+        fitted = one.inverse_transform(one.transform(X))
+        assert np.corrcoef(fitted.ravel(), X.ravel())[0, 1] > 0.95
+    mask = np.zeros(X.shape, bool)
+    mask[:20, 0] = True
+    assert model.heldout_score(X, mask) > -6
 
 
 def test_a_fit_predicts_new_rows(tmp_path):
