@@ -1,6 +1,5 @@
 """What an estimator can do with an inference that takes blocks of rows: data on disk, iterators, batch after batch."""
 
-import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,6 +14,7 @@ from thali.in_range import check_finite, numbers_in_range
 from thali.model import Model
 from thali.optimise import refuse_for_samplers
 from thali.rng import make_generator
+from thali.row_digests import row_digests
 from thali.saving import fingerprint
 
 Array = np.ndarray
@@ -39,6 +39,7 @@ class BlockFit:
         _adopt: Any
         _stream: Any
         _run_folder: Any
+        _stop_words: str
 
     def _fit_blocks(self, model: Model, X: Any, heldout: Any) -> Self:
         """Fit an array in memory, a memory map that stays on disk, or an iterator of batches, each seen once."""
@@ -61,13 +62,12 @@ class BlockFit:
         with numbers_in_range():
             complete, self.stopped_by_ = run.fit(blocks, max_time=self.max_time, verbose=bool(self.verbose))
         kept = kept and complete
+        self._stop_words = ""
         if not complete:
-            warnings.warn(
-                f"Stopped by {self.stopped_by_}: saw {run.state.n_seen} of {blocks.n_rows} rows.", stacklevel=3
-            )
+            self._stop_words = f"Stopped by {self.stopped_by_}: saw {run.state.n_seen} of {blocks.n_rows} rows."
         elif self.stopped_by_ == "interrupt":
-            warnings.warn(f"Interrupted: kept the state of pass {len(run.trace)}.", stacklevel=3)
-        self._take(run, choice, blocks.n_blocks if kept else None, fingerprint(X) if kept else "")
+            self._stop_words = f"Interrupted: kept the state of pass {len(run.trace)}."
+        self._take(run, choice, blocks.n_blocks if kept else None, X if kept else None)
         run.forget_blocks()
         self._stream = run
         return self
@@ -101,19 +101,21 @@ class BlockFit:
                 self.stopped_by_ = run.absorb(checked(), max_time=self.max_time, verbose=bool(self.verbose))
         finally:
             if run.trace:  # batches until an error are kept
-                self._take(run, choice, None, "")
+                self._take(run, choice, None, None)
                 self._stream = run
-        if self.stopped_by_:
-            warnings.warn(f"Stopped by {self.stopped_by_} after {run.state.n_seen} rows.", stacklevel=3)
+        stopped = f"Stopped by {self.stopped_by_} after {run.state.n_seen} rows."
+        self._stop_words = stopped if self.stopped_by_ else ""
         return self
 
-    def _take(self, run: BlockRun, choice: Choice, n_blocks: int | None, data_fingerprint: str) -> Self:
+    def _take(self, run: BlockRun, choice: Choice, n_blocks: int | None, X: Any) -> Self:
+        """X are the rows whose factors were kept; None if they were not."""
         posterior = self.inference.posterior(run.state, n_blocks)
+        posterior.row_digests = None if X is None else row_digests(X)
         with numbers_in_range():
             check_finite(posterior)
         self.interrupted_ = self.stopped_by_ == "interrupt"
         self._run_folder = None
-        self._adopt(posterior, run.history(), choice, data_fingerprint)
+        self._adopt(posterior, run.history(), choice, "" if X is None else fingerprint(X))
         return self
 
 

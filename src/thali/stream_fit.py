@@ -1,6 +1,5 @@
 """What an estimator can do with an inference that streams: rows in batches, and an estimate of the evidence."""
 
-import warnings
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -8,7 +7,9 @@ from sklearn.utils.metaestimators import available_if
 
 from thali.auto import Choice
 from thali.block_fit import BlockFit, check_more
+from thali.fit_warnings import warn_of
 from thali.in_range import check_finite, numbers_in_range
+from thali.row_digests import row_digests
 from thali.saving import fingerprint
 from thali.stream_protocols import Blockwise, Streaming
 from thali.streams import Stream
@@ -24,7 +25,7 @@ class StreamFit(BlockFit):
         n_jobs: Any
         max_time: Any
         verbose: Any
-        fit: Any
+        _fit: Any
         _validated: Any
         _adopt: Any
         _stream: Any
@@ -38,12 +39,17 @@ class StreamFit(BlockFit):
         floors) refers to that batch. With fixed hyperparameters, batches give the same bits as one fit of all rows.
         """
         if isinstance(self.inference, Blockwise):
-            return self._absorb_batches(iter([X]))
+            self._absorb_batches(iter([X]))
+            warn_of(self, judged=False)
+            return self
         stream = getattr(self, "_stream", None)
         if stream is None:
-            return self.fit(X)
-        X = check_more(stream.model.observation, self._validated(X, reset=False))
-        return self._absorb(stream, X, self.inference_)
+            self._fit(X)
+        else:
+            X = check_more(stream.model.observation, self._validated(X, reset=False))
+            self._absorb(stream, X, self.inference_)
+        warn_of(self, judged=False)
+        return self
 
     def _absorb(self, stream: Stream, X: np.ndarray, choice: Choice) -> Self:
         self._stream = None  # in case of an error half-way
@@ -56,8 +62,9 @@ class StreamFit(BlockFit):
                 raise KeyboardInterrupt("interrupted before the first row")
             posterior = stream.posterior()
             check_finite(posterior)
-        if n_absorbed < len(X):
-            warnings.warn(f"Stopped by {self.stopped_by_}: took in {n_absorbed} of {len(X)} rows.", stacklevel=3)
+        posterior.row_digests = row_digests(stream.rows)
+        partly = f"Stopped by {self.stopped_by_}: took in {n_absorbed} of {len(X)} rows."
+        self._stop_words = partly if n_absorbed < len(X) else ""
         self.interrupted_ = self.stopped_by_ == "interrupt"
         self._run_folder = None
         self._stream = stream
