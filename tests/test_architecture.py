@@ -124,6 +124,7 @@ SIDEWAYS = {
     ("saving", "streams"),
     ("saving", "epochs"),
     ("epochs", "packing"),
+    ("epochs", "progress"),
     ("epochs", "stopping"),
     ("streams", "run"),
     ("streams", "packing"),

@@ -60,7 +60,7 @@ class BlockFit:
         choice = choose(inference, model.prior, model.observation, *X.shape)
         run = BlockRun(rng, inference, Model(model.prior, model.observation.adapt(sample)))
         with numbers_in_range():
-            complete, self.stopped_by_ = run.fit(blocks, max_time=self.max_time, verbose=bool(self.verbose))
+            complete, self.stopped_by_ = run.fit(blocks, max_time=self.max_time, verbose=self.verbose)
         kept = kept and complete
         self._stop_words = ""
         if not complete:
@@ -98,7 +98,7 @@ class BlockFit:
         self.stopped_by_ = "error"  # unless there is none
         try:
             with numbers_in_range():
-                self.stopped_by_ = run.absorb(checked(), max_time=self.max_time, verbose=bool(self.verbose))
+                self.stopped_by_ = run.absorb(checked(), max_time=self.max_time, verbose=self.verbose)
         finally:
             if run.trace:  # batches until an error are kept
                 self._take(run, choice, None, None)

@@ -1,6 +1,5 @@
 """The loop of an inference by blocks of rows: passes over data that can be read again, or batches as they come."""
 
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -9,6 +8,7 @@ import numpy as np
 from thali.blocks import RowBlocks
 from thali.model import Model
 from thali.packing import pack, unpack
+from thali.progress import PassProgress
 from thali.rng import freeze, thaw
 from thali.stopping import Watch
 
@@ -28,10 +28,10 @@ class BlockRun:
         self.settled = self.in_stream = False
 
     def fit(
-        self, blocks: RowBlocks, *, max_time: float | None = None, verbose: bool = False
+        self, blocks: RowBlocks, *, max_time: float | None = None, verbose: bool | None = False
     ) -> tuple[bool, str | None]:
         """(whether every row was seen, why it ended early): pass after pass, at least one block of the first."""
-        with Watch(max_time) as watch:
+        with Watch(max_time) as watch, PassProgress(verbose) as progress:
             inference, n_all = self.inference, blocks.n_rows
             X = blocks.some_rows(self.rng, inference.n_start)
             state = inference.begin(self.rng, self.model, X, n_all, watch.is_over)
@@ -41,7 +41,7 @@ class BlockRun:
                 before = state.bound if complete else -np.inf
                 state, done = self._pass(blocks, state, watch.is_over)
                 complete |= done
-                self._remember(state, verbose)
+                self._remember(state, progress)
                 if not done:
                     return complete, watch.reason
                 if inference.memoised and state.bound - before <= inference.tol * abs(state.bound):
@@ -91,31 +91,31 @@ class BlockRun:
         others = others[~np.isin(others, rows)][: n_some - len(rows)]
         return blocks.rows(np.sort(np.concatenate([rows, others])))
 
-    def absorb(self, batches: Iterable[Array], *, max_time: float | None = None, verbose: bool = False) -> str | None:
+    def absorb(
+        self, batches: Iterable[Array], *, max_time: float | None = None, verbose: bool | None = False
+    ) -> str | None:
         """Take in batches, each once; why it ended before the last one. The features begin with the first batch."""
         if not self.in_stream:  # what came before counts as one batch
             self.in_stream, self.trace = True, self.trace[-1:]
-        with Watch(max_time) as watch:
+        with Watch(max_time) as watch, PassProgress(verbose) as progress:
             for X in batches:
                 if self.state is None:
                     inference, rows = self.inference, X
                     if X.shape[0] > inference.n_start:
                         rows = X[np.sort(self.rng.choice(X.shape[0], inference.n_start, replace=False))]
                     self.state = inference.begin(self.rng, self.model, rows, inference.n_rows, watch.is_over)
-                self._remember(self.inference.visit(self.state, X), verbose)
+                self._remember(self.inference.visit(self.state, X), progress)
                 if watch.is_over():
                     break
             else:
                 return None
             return watch.reason
 
-    def _remember(self, state: Any, verbose: bool) -> None:
+    def _remember(self, state: Any, progress: PassProgress) -> None:
         self.state = state
         self.trace.append((state.bound, state.n_features, state.n_rows))
-        if verbose:
-            which = f"{'batch' if self.in_stream else 'pass'} {len(self.trace)}"
-            words = f"{which}: bound {state.bound:.8g} of {state.n_rows} rows, {state.n_features} features"
-            print(words, file=sys.stderr, flush=True)
+        which = f"{'batch' if self.in_stream else 'pass'} {len(self.trace)}"
+        progress(f"{which}: bound {state.bound:.8g} of {state.n_rows} rows, {state.n_features} features")
 
     def history(self) -> dict[str, Array]:
         """(1, pass or batch) arrays."""

@@ -52,7 +52,7 @@ class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, T
     n_chains : independent chains, compared to judge convergence. An optimiser has restarts instead.
     n_jobs : threads; None or -1 for as many as there are cores. The result does not depend on it.
     random_state : an integer makes the run reproducible bit for bit.
-    verbose : True shows progress, False never; None shows it on a terminal.
+    verbose : True or 1 shows progress, False or 0 does not; None shows it on a terminal.
     max_time : seconds after which the sampling ends, though not before each chain has a draw.
     target_ess : the sampling ends as soon as every label-free summary has this effective sample size and the chains
         agree. Where that is depends on the draws alone, not on the clock.
