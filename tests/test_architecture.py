@@ -20,7 +20,20 @@ REFERENCE = ROOT / "tests" / "reference"
 LAYERS = (
     ("command line", {"cli", "__main__"}),
     ("public names", {"__init__"}),
-    ("faces", {"estimator", "stream_fit", "block_fit", "report", "compare", "counting", "testing"}),
+    (
+        "faces",
+        {
+            "estimator",
+            "stream_fit",
+            "block_fit",
+            "report",
+            "compare",
+            "counting",
+            "testing",
+            "fit_warnings",
+            "nested_params",
+        },
+    ),
     (
         "running",
         {
@@ -52,6 +65,7 @@ LAYERS = (
             "passes",
             "variational_prediction",
             "consensus",
+            "encoding",
             "prediction",
             "diagnostics",
             "restarts",
@@ -82,7 +96,23 @@ LAYERS = (
         },
     ),
     ("kernels", {"kernels"}),
-    ("ground", {"errors", "rng", "binary", "slice_sampling", "series", "threads", "blas", "cell_text", "plain_numbers", "locks", "whole_files"}),
+    (
+        "ground",
+        {
+            "errors",
+            "rng",
+            "binary",
+            "slice_sampling",
+            "series",
+            "threads",
+            "blas",
+            "cell_text",
+            "plain_numbers",
+            "locks",
+            "whole_files",
+            "row_digests",
+        },
+    ),
 )
 
 # Inside one layer only these imports are allowed (importer, imported).
@@ -91,6 +121,9 @@ SIDEWAYS = {
     ("compare", "estimator"),
     ("counting", "estimator"),
     ("estimator", "stream_fit"),
+    ("estimator", "fit_warnings"),
+    ("estimator", "nested_params"),
+    ("stream_fit", "fit_warnings"),
     ("stream_fit", "block_fit"),
     ("estimator", "report"),  # m.report(), imported when called
     ("run_dask", "run"),
@@ -110,6 +143,7 @@ SIDEWAYS = {
     ("saving", "streams"),
     ("saving", "epochs"),
     ("epochs", "packing"),
+    ("epochs", "progress"),
     ("epochs", "stopping"),
     ("streams", "run"),
     ("streams", "packing"),
@@ -121,6 +155,7 @@ SIDEWAYS = {
     ("posterior", "model"),
     ("posterior", "consensus"),
     ("posterior", "diagnostics"),
+    ("encoding", "posterior"),
     ("prediction", "posterior"),
     ("prediction", "variational_posterior"),
     ("prediction", "variational_prediction"),
@@ -153,7 +188,7 @@ FORBIDDEN = {("inference", "priors"), ("inference", "observations")}
 # Where a third-party package may be imported: folders end in a slash.
 HOMES = {
     "numba": ("kernels/",),
-    "sklearn": ("estimator.py", "stream_fit.py", "compare.py", "datasets.py"),
+    "sklearn": ("estimator.py", "stream_fit.py", "fit_warnings.py", "nested_params.py", "compare.py", "datasets.py"),
     "matplotlib": ("report/",),
     "dask": ("run_dask.py",),
     "distributed": ("run_dask.py",),

@@ -73,11 +73,48 @@ def test_a_lone_minimum_is_doubted():
         "n_passes": np.array([1, 1]),
         "settled": np.array([True, True]),
     }
-    assert "more restarts" in Restarts.of(history).verdict()
-    assert Restarts.of(history).agreement().best == 0
-    both = Restarts.of(history | {"objective": np.array([[9.0, 5.0], [9.0, 5.0]])})
+    alone = Restarts.of(history)
+    assert not alone.converged
+    assert alone.verdict().startswith("not converged: the restarts disagree (objective 5 with 2 features after 1 pass")
+    assert "1 of 2 restarts reached it, the others have 3 features and lie up to 1 above" in alone.verdict()
+    assert "more restarts" in alone.verdict()
+    assert alone.agreement().best == 0
+    both = Restarts.of(history | {"objective": np.array([[9.0, 5.0]] * 2), "n_features": np.array([[0, 2]] * 2)})
     assert both.n_best == 2
+    assert both.converged
     assert "more restarts" not in both.verdict()
+
+
+@pytest.mark.parametrize(
+    ("gaps", "n_features", "settled", "converged"),
+    [
+        ([0, 0, 0, 0, 0], [4, 4, 4, 4, 4], [1, 1, 1, 1, 1], True),
+        ([0, 6, 0, 90, 0], [4, 4, 4, 5, 4], [1, 1, 1, 1, 1], True),
+        ([0, 0, 50, 60, 70], [4, 4, 5, 3, 4], [1, 1, 1, 1, 1], False),  # two of five
+        ([0, 5, 5, 5, 5], [4, 5, 3, 6, 2], [1, 1, 1, 1, 1], False),  # as good, but other numbers
+        ([0, 30, 40, 50, 60], [4, 4, 4, 4, 4], [1, 1, 1, 1, 1], False),  # as many, but other features
+        ([0, 0, 90, 90, 90], [4, 4, 3, 3, 3], [1, 1, 0, 0, 0], True),  # the others had no time
+        ([0, 1, 1, 1, 1], [4, 4, 4, 4, 4], [0, 1, 1, 1, 1], False),  # the best still rises
+        ([0, 9], [4, 5], [1, 1], False),
+        ([0], [4], [1], True),
+        ([0, 1, 2], [40, 43, 37], [1, 1, 1], True),
+        ([0, 1, 2], [40, 46, 30], [1, 1, 1], False),
+    ],
+)
+@pytest.mark.parametrize("is_bound", [True, False])
+def test_restarts_that_disagree_have_not_converged(gaps, n_features, settled, converged, is_bound):
+    """A bound in nats, or a cost whose tenth of a penalty is as much."""
+    scale = 1.0 if is_bound else 7.0
+    history = {
+        "objective": scale * (1000.0 + np.array(gaps, dtype=float))[:, None],
+        "n_features": np.array(n_features)[:, None],
+        "n_passes": np.full(len(gaps), 9),
+        "settled": np.array(settled),
+    } | ({"is_bound": np.ones(1)} if is_bound else {"penalty": np.array([200.0 * scale])})
+    restarts = Restarts.of(history)
+    assert restarts.converged == converged
+    assert restarts.verdict().startswith("converged (" if converged else "not converged: ")
+    assert ("What to do: more restarts" in restarts.verdict()) == (not converged and bool(settled[0]))
 
 
 @pytest.mark.parametrize("n_jobs", [2, 3])

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from thali import IBP, BetaBernoulli, LatentFeatures, LinearGaussian
+from thali import IBP, BetaBernoulli, CollapsedGibbs, LatentFeatures, LinearGaussian
 from thali.auto import Choice
 from thali.consensus import evenly, find_medoid
+from thali.counting import count
 from thali.matching import similarity
 from thali.model import Model
 from thali.posterior import Draw, Draws
@@ -182,3 +183,28 @@ def test_chains_that_differ_have_not_converged():
     m._adopt(draws([chain, chain], free_energy=[[0.0] * 60, [-130.0] * 60]), {}, Choice(None, ""), "")
     assert not m.converged_
     assert m.check().startswith("not converged: chain 1 found as many features as chain 0 (2), but its free energy")
+
+
+# ---- how many to report
+
+
+def with_strangers(rng, n_draws, n_all, low, high):
+    """Draws that share one feature and have others, each draw its own."""
+    found = []
+    for _ in range(n_draws):
+        others = (rng.random((n_all, rng.integers(low, high))) < 0.2).T.astype(np.uint8)
+        others[:, 0] |= ~others.any(axis=1)
+        found.append([(np.arange(n_all) < n_all // 2).astype(np.uint8), *others])
+    return found
+
+
+def test_features_that_no_draw_shares_with_another_are_counted(rng):
+    """The worst case: one feature persists, but never are fewer than eleven in use."""
+    posterior = draws([with_strangers(rng, 30, N, 10, 20) for _ in range(2)])
+    assert len(posterior.consensus.columns) < posterior.k_interval[0]
+    assert posterior.k == posterior.k_interval[0] >= 11
+    model = LatentFeatures()
+    model._adopt(posterior, {}, Choice(CollapsedGibbs(), ""), "")
+    found = count(model)
+    assert (found.k, found.interval, found.probabilities) == (posterior.k, posterior.k_interval, model.k_posterior_)
+    assert f"so that at least {found.k} are in use with a probability of 95 % or more; " in found.reason

@@ -1,6 +1,5 @@
 """What an estimator can do with an inference that takes blocks of rows: data on disk, iterators, batch after batch."""
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -17,6 +16,7 @@ from thali.in_range import check_finite, numbers_in_range
 from thali.model import Model
 from thali.optimise import refuse_for_samplers
 from thali.rng import make_generator
+from thali.row_digests import row_digests
 from thali.saving import fingerprint
 
 Array = np.ndarray
@@ -41,6 +41,7 @@ class BlockFit:
         _adopt: Any
         _stream: Any
         _run_folder: Any
+        _stop_words: str
 
     def _fit_blocks(self, model: Model, X: Any, heldout: Any) -> Self:
         """Fit an array in memory, a memory map that stays on disk, or an iterator of batches, each seen once."""
@@ -64,15 +65,14 @@ class BlockFit:
         choice = choose(inference, model.prior, model.observation, *X.shape)
         run = BlockRun(rng, inference, Model(model.prior, model.observation.adapt(sample)), model)
         with numbers_in_range():
-            complete, self.stopped_by_ = run.fit(blocks, max_time=self.max_time, verbose=bool(self.verbose))
+            complete, self.stopped_by_ = run.fit(blocks, max_time=self.max_time, verbose=self.verbose)
         kept = kept and complete
-        self._take(run, choice, blocks.n_blocks if kept else None, fingerprint(X) if kept else "")
+        self._stop_words = ""
         if not complete:
-            warnings.warn(
-                f"Stopped by {self.stopped_by_}: saw {run.state.n_seen} of {blocks.n_rows} rows.", stacklevel=4
-            )
+            self._stop_words = f"Stopped by {self.stopped_by_}: saw {run.state.n_seen} of {blocks.n_rows} rows."
         elif self.stopped_by_ == "interrupt":
-            warnings.warn(f"Interrupted: kept the state of pass {len(run.trace)}.", stacklevel=4)
+            self._stop_words = f"Interrupted: kept the state of pass {len(run.trace)}."
+        self._take(run, choice, blocks.n_blocks if kept else None, X if kept else None)
         run.forget_blocks()
         self._stream = run
         return self
@@ -90,13 +90,13 @@ class BlockFit:
                 try:
                     with numbers_in_range():
                         self.stopped_by_ = run.absorb(
-                            self._checked(run, batches), max_time=self.max_time, verbose=bool(self.verbose)
+                            self._checked(run, batches), max_time=self.max_time, verbose=self.verbose
                         )
                 except BaseException as error:
                     if not run.state or run.state.n_seen == n_before:
                         raise
                     self.stopped_by_, failure = "error", error
-                self._take(run, choice, None, "")
+                self._take(run, choice, None, None)
                 self._stream = run
             except BaseException:
                 if run is not None and past is not None:
@@ -105,8 +105,8 @@ class BlockFit:
         if failure is not None:
             failure.add_note(f"The {run.state.n_seen} rows before this batch are kept; partial_fit goes on from there.")
             raise failure
-        if self.stopped_by_:
-            warnings.warn(f"Stopped by {self.stopped_by_} after {run.state.n_seen} rows.", stacklevel=4)
+        stopped = f"Stopped by {self.stopped_by_} after {run.state.n_seen} rows."
+        self._stop_words = stopped if self.stopped_by_ else ""
         return self
 
     def _begun(self, batches: Iterator[Any]) -> tuple[BlockRun, Choice, Iterator[Any]]:
@@ -127,13 +127,15 @@ class BlockFit:
         for batch in batches:
             yield check_more(run.model.observation, self._validated(batch, reset=False, sparse=True))
 
-    def _take(self, run: BlockRun, choice: Choice, n_blocks: int | None, data_fingerprint: str) -> Self:
+    def _take(self, run: BlockRun, choice: Choice, n_blocks: int | None, X: Any) -> Self:
+        """X are the rows whose factors were kept; None if they were not."""
         posterior = self.inference.posterior(run.state, n_blocks)
+        posterior.row_digests = None if X is None else row_digests(X)
         with numbers_in_range():
             check_finite(posterior)
         self.interrupted_ = self.stopped_by_ == "interrupt"
         self._run_folder = None
-        self._adopt(posterior, run.history(), choice, data_fingerprint)
+        self._adopt(posterior, run.history(), choice, "" if X is None else fingerprint(X))
         return self
 
 

@@ -29,6 +29,7 @@ class Consensus(NamedTuple):
     persistence: Array  # (K,) share of the draws of that chain that have the feature
     stability: Array  # (K,) the same over all chains
     presence: Array  # (n_rows, K) share of the draws with the feature in which the row has it
+    codes: Array  # (n_rows, K) mean code over the draws with the feature; `presence` itself where codes are bits
     feature_sd: Array  # (K, n_dims) posterior sd of the features, within and between draws
     chain_features: Array  # (n_chains,) number of persistent features of each chain, each judged by itself
 
@@ -64,27 +65,35 @@ def find_consensus(posterior: Any) -> Consensus:
     centre = posterior.codebook(chain, draw)["features"][columns]
     found = np.zeros(len(columns), dtype=np.int64)
     presence = np.zeros((len(bits), len(columns)))
+    mean_codes = np.zeros_like(presence) if posterior.has_weights else presence
     total, square = np.zeros_like(centre), np.zeros_like(centre)
     for c in range(posterior.n_chains):
         for i in draws:
-            similar = posterior.similarity(codes, posterior.codes(c, i))
+            others = posterior.codes(c, i)
+            similar = posterior.similarity(codes, others)
             partner = match(np.abs(similar))[columns]
             has = np.flatnonzero(partner >= 0)
             codebook = posterior.codebook(c, i)
-            sign = np.sign(similar[columns[has], partner[has]])[:, None]
-            values = sign * codebook["features"][partner[has]] - centre[has]
+            sign = np.sign(similar[columns[has], partner[has]])
+            values = sign[:, None] * codebook["features"][partner[has]] - centre[has]
             found[has] += 1
             presence[:, has] += posterior.bits(c, i)[:, partner[has]]
+            if posterior.has_weights:
+                mean_codes[:, has] += sign * others[:, partner[has]]
             total[has] += values
             square[has] += values**2 + posterior.concrete(c, i).observation.features_var(codebook)[partner[has]]
     n = found[:, None]
+    presence /= found
+    if posterior.has_weights:
+        mean_codes /= found
     return Consensus(
         chain,
         draw,
         columns,
         persistence[columns],
         found / (posterior.n_chains * len(draws)),
-        presence / found,
+        presence,
+        mean_codes,
         np.sqrt(np.maximum(square / n - (total / n) ** 2, 0.0)),
         np.array([medoid.similar.shape[1] for medoid in medoids]),
     )

@@ -1,6 +1,5 @@
 """The loop of an inference by blocks of rows: passes over data that can be read again, or batches as they come."""
 
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -10,6 +9,7 @@ from thali.blocks import RowBlocks
 from thali.far_rows import Seen, warn_of_far_rows
 from thali.model import Model
 from thali.packing import pack, unpack
+from thali.progress import PassProgress
 from thali.rng import freeze, thaw
 from thali.stopping import Watch
 from thali.young_rows import checked_rows, is_time, rows_from_file, rows_to_file, with_rows
@@ -36,10 +36,10 @@ class BlockRun:
         self.settled = self.in_stream = False
 
     def fit(
-        self, blocks: RowBlocks, *, max_time: float | None = None, verbose: bool = False
+        self, blocks: RowBlocks, *, max_time: float | None = None, verbose: bool | None = False
     ) -> tuple[bool, str | None]:
         """(whether every row was seen, why it ended early): pass after pass, at least one block of the first."""
-        with Watch(max_time) as watch:
+        with Watch(max_time) as watch, PassProgress(verbose) as progress:
             inference, n_all = self.inference, blocks.n_rows
             X = blocks.some_rows(self.rng, inference.n_start)
             state = inference.begin(self.rng, self.model, X, n_all, watch.is_over)
@@ -49,7 +49,7 @@ class BlockRun:
                 before = state.bound if complete else -np.inf
                 state, done = self._pass(blocks, state, watch.is_over)
                 complete |= done
-                self._remember(state, verbose)
+                self._remember(state, progress)
                 if not done:
                     return complete, watch.reason
                 if inference.memoised and state.bound - before <= inference.tol * abs(state.bound):
@@ -102,15 +102,17 @@ class BlockRun:
         others = others[~np.isin(others, rows)][: n_some - len(rows)]
         return blocks.rows(np.sort(np.concatenate([rows, others])))
 
-    def absorb(self, batches: Iterable[Array], *, max_time: float | None = None, verbose: bool = False) -> str | None:
+    def absorb(
+        self, batches: Iterable[Array], *, max_time: float | None = None, verbose: bool | None = False
+    ) -> str | None:
         """Take in batches, each once; why it ended before the last one. A batch that fails is not taken in."""
         if not self.in_stream:  # what came before counts as one batch
             self.in_stream, self.trace = True, self.trace[-1:]
-        with Watch(max_time) as watch:
+        with Watch(max_time) as watch, PassProgress(verbose) as progress:
             for X in batches:
                 before = self.snapshot()
                 try:
-                    self._take_in(X, watch.is_over, verbose)
+                    self._take_in(X, watch.is_over, progress)
                 except BaseException:
                     self.restore(before)
                     raise
@@ -120,7 +122,7 @@ class BlockRun:
                 return None
             return watch.reason
 
-    def _take_in(self, X: Array, is_over: Callable[[], bool], verbose: bool) -> None:
+    def _take_in(self, X: Array, is_over: Callable[[], bool], progress: PassProgress) -> None:
         """One batch. Features begin with the first one and, as long as rows are few, anew when they have doubled."""
         inference, state, rows = self.inference, self.state, X
         self.seen = self.seen or Seen.nothing(X.shape[1])
@@ -139,7 +141,7 @@ class BlockRun:
         state = inference.visit(state, rows)
         if not np.isfinite(state.bound):
             raise FloatingPointError("the bound is not finite")
-        self._remember(state, verbose)
+        self._remember(state, progress)
 
     def _begin(self, model: Model, X: Array, is_over: Callable[[], bool]) -> Any:
         inference = self.inference
@@ -155,13 +157,11 @@ class BlockRun:
         self.rng.bit_generator.state = snapshot["drawn"]
         vars(self).update({name: value for name, value in snapshot.items() if name != "drawn"})
 
-    def _remember(self, state: Any, verbose: bool) -> None:
+    def _remember(self, state: Any, progress: PassProgress) -> None:
         self.state = state
         self.trace.append((state.bound, state.n_features, state.n_rows))
-        if verbose:
-            which = f"{'batch' if self.in_stream else 'pass'} {len(self.trace)}"
-            words = f"{which}: bound {state.bound:.8g} of {state.n_rows} rows, {state.n_features} features"
-            print(words, file=sys.stderr, flush=True)
+        which = f"{'batch' if self.in_stream else 'pass'} {len(self.trace)}"
+        progress(f"{which}: bound {state.bound:.8g} of {state.n_rows} rows, {state.n_features} features")
 
     def history(self) -> dict[str, Array]:
         """(1, pass or batch) arrays."""

@@ -1,7 +1,6 @@
 """LatentFeatures: the scikit-learn face of thali. It validates, delegates, and shows what was found."""
 
 import os
-import warnings
 from typing import Any, Self
 
 import numpy as np
@@ -14,11 +13,14 @@ from thali import prediction, saving
 from thali.auto import Choice, choose
 from thali.blocks import check_squares
 from thali.checkpoint import Checkpoint
+from thali.encoding import encode
 from thali.errors import InvalidDataError, InvalidDataTypeError, InvalidFileError, InvalidParameterError
 from thali.files import blamed
+from thali.fit_warnings import warn_of
 from thali.in_range import check_finite, numbers_in_range
 from thali.judgement import judge
 from thali.model import Model
+from thali.nested_params import NestedParams
 from thali.observations import LinearGaussian
 from thali.optimise import optimise, refuse_for_samplers
 from thali.optimiser_protocols import Optimiser
@@ -28,7 +30,8 @@ from thali.priors import IBP
 from thali.progress import Progress
 from thali.protocols import Observation, Prior
 from thali.rng import make_generator, spawn
-from thali.run import Chain, resolve_n_jobs, run_chains
+from thali.row_digests import row_digests
+from thali.run import Chain, Result, resolve_n_jobs, run_chains
 from thali.saving import fingerprint
 from thali.spec import Spec, positive
 from thali.stream_fit import StreamFit, as_before_if_a_stream_fails
@@ -38,7 +41,7 @@ from thali.streams import Stream, refuse_for_streams
 Array = np.ndarray
 
 
-class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Find which hidden features the rows of X are made of, and how many there are.
 
     Parameters
@@ -49,7 +52,7 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     n_chains : independent chains, compared to judge convergence. An optimiser has restarts instead.
     n_jobs : threads; None or -1 for as many as there are cores. The result does not depend on it.
     random_state : an integer makes the run reproducible bit for bit.
-    verbose : True shows progress, False never; None shows it on a terminal.
+    verbose : True or 1 shows progress, False or 0 does not; None shows it on a terminal.
     max_time : seconds after which the sampling ends, though not before each chain has a draw.
     target_ess : the sampling ends as soon as every label-free summary has this effective sample size and the chains
         agree. Where that is depends on the draws alone, not on the clock.
@@ -96,13 +99,18 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
 
     # ---- fitting
 
-    @as_before_if_a_stream_fails
     def fit(self, X: Any, y: Any = None, *, heldout: Any = None) -> Self:
         """Sample the posterior given X (n_rows, n_dims); NaN cells are missing. y is ignored.
 
         `heldout` may hold the values of cells that are missing in X: the progress then shows how well they are
-        predicted. The fit does not depend on them.
+        predicted. The fit does not depend on them. A fit that has not converged ends with a ConvergenceWarning.
         """
+        self._fit(X, heldout)
+        warn_of(self)
+        return self
+
+    @as_before_if_a_stream_fails
+    def _fit(self, X: Any, heldout: Any = None) -> Self:
         model = self._model()
         self._check_settings()
         if isinstance(self.inference, Blockwise):
@@ -159,14 +167,8 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
                 keep=run.keep if run else None, watch=(progress, run.complain) if run else (progress,),
             )  # fmt: skip
             check_finite(result.posterior)
-        self.stopped_by_ = result.stopped_by
-        self.interrupted_ = result.stopped_by == "interrupt"
-        if self.interrupted_:
-            kept = f"{result.posterior.n_chains} of {self.n_chains} chains with {result.posterior.n_draws} draws each"
-            warnings.warn(f"Interrupted: kept {kept}, of {inference.n_draws}.", stacklevel=3)
-        self._run_folder = run and run.left()
-        self._adopt(result.posterior, result.history, about.choice, about.data_fingerprint)
-        return self
+        kept = f"{result.posterior.n_chains} of {self.n_chains} chains with {result.posterior.n_draws} draws each"
+        return self._finish(X, about, result, f"{kept}, of {inference.n_draws}", run and run.left())
 
     def _optimise(self, X: Array, about: saving.About) -> Self:
         """Run the restarts of an optimiser."""
@@ -178,11 +180,15 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
                 n_jobs=self.n_jobs, max_time=self.max_time, verbose=self.verbose,
             )  # fmt: skip
             check_finite(result.posterior)
+        return self._finish(X, about, result, f"the best of {len(result.history['settled'])} restarts")
+
+    def _finish(self, X: Array, about: saving.About, result: Result, kept: str, folder: Any = None) -> Self:
+        """Take over what a run found; `kept` says what there is if it was interrupted."""
         self.stopped_by_ = result.stopped_by
         self.interrupted_ = result.stopped_by == "interrupt"
-        if self.interrupted_:
-            warnings.warn(f"Interrupted: kept the best of {len(result.history['settled'])} restarts.", stacklevel=3)
-        self._run_folder = None
+        self._stop_words = f"Interrupted: kept {kept}." if self.interrupted_ else ""
+        self._run_folder = folder
+        result.posterior.row_digests = row_digests(X)
         self._adopt(result.posterior, result.history, about.choice, about.data_fingerprint)
         return self
 
@@ -231,17 +237,18 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     # ---- using a fit
 
     def presence(self, X: Any) -> Array:
-        """P(row has feature), (n_rows, n_components_): each row on its own, whether it was fitted or not."""
+        """P(row has feature), (n_rows, n_components_). Rows that were fitted are recognised one by one: theirs is the
+        share of the draws with the feature in which they have it. Other rows are encoded, each on its own."""
         return self._encode(X).presence
 
     def transform(self, X: Any) -> Array:
-        """Codes of the rows: E[z], or E[z w] where features have weights. A row that is wholly missing gets the
-        prior's answer."""
+        """Codes of the rows: E[z], or E[z w] where features have weights. Of fitted rows the mean over draws, as in
+        `presence`; of others by the encoder, and a new row that is wholly missing gets the prior's answer."""
         return self._encode(X).codes
 
     def _encode(self, X: Any) -> Any:
         check_is_fitted(self)
-        return self.posterior_.encoder.encode(self._validated(X, reset=False, sparse=True))
+        return encode(self.posterior_, self._validated(X, reset=False, sparse=True))
 
     def inverse_transform(self, codes: Any) -> Array:
         """Expected rows of X given codes, the offset included."""
@@ -325,26 +332,6 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
 
     # ---- scikit-learn's conventions
 
-    def set_params(self, **params: Any) -> Self:
-        """As in scikit-learn, nested by `prior__mass`. Specs are frozen: a changed copy takes their place."""
-        own = {name: value for name, value in params.items() if "__" not in name}
-        super().set_params(**own)
-        model = None
-        for name, value in params.items():
-            outer, nested, inner = name.partition("__")
-            if not nested:
-                continue
-            if outer not in self.get_params(deep=False):
-                super().set_params(**{name: value})  # raises scikit-learn's error
-            part = getattr(self, outer)
-            if part is None and outer in ("prior", "observation"):
-                model = model or self._model()
-                part = getattr(model, outer)
-            if not isinstance(part, Spec):
-                raise InvalidParameterError(f"{outer} is {part!r}, which has no parameter {inner!r}.")
-            setattr(self, outer, part.replace(**{inner: value}))
-        return self
-
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
@@ -382,7 +369,9 @@ def resume(checkpoint: str | os.PathLike[str], X: Any, *, heldout: Any = None, *
         estimator.set_params(**settings)._check_settings()
         X = run.checked(estimator._validated(X, reset=True, sparse=True), chains)
         score = estimator._scorer(X, heldout)
-        return _named(estimator, run.about)._sample(X, run.about, chains, run, score)
+        _named(estimator, run.about)._sample(X, run.about, chains, run, score)
+    warn_of(estimator)
+    return estimator
 
 
 def _named(estimator: LatentFeatures, about: saving.About) -> LatentFeatures:

@@ -2,11 +2,17 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from thali.diagnostics import Agreement, Diagnosis, agree, diagnose, diagnose_filters, filter_verdict, verdict
 from thali.optimiser_protocols import Optimiser
 from thali.passes import Passes
 from thali.restarts import Restarts
 from thali.stream_protocols import Blockwise
+
+Array = np.ndarray
+
+_ALONE = 1.5  # expected rows below which a feature is that of one row
 
 
 class Judgement(NamedTuple):
@@ -19,6 +25,22 @@ class Judgement(NamedTuple):
 
 
 def judge(inference: Any, posterior: Any, history: dict[str, Any]) -> Judgement:
+    """The verdict of whatever made the posterior, and a remark on features that only one row has."""
+    judgement = _judge(inference, posterior, history)
+    remark = owned_by_one(posterior.row_counts)
+    return judgement._replace(words=f"{judgement.words.removesuffix('.')}. {remark}") if remark else judgement
+
+
+def owned_by_one(row_counts: Array) -> str:
+    """5 of 9 features have one row: outliers? Nothing, if no feature is like that."""
+    n_single, n_all = int(np.sum(row_counts < _ALONE)), len(row_counts)
+    if n_single == 0:
+        return ""
+    which = "The only feature" if n_all == 1 else f"{n_single} of {n_all} features"
+    return f"{which} {'has' if n_single == 1 else 'have'} one row: {'an outlier' if n_single == 1 else 'outliers'}?"
+
+
+def _judge(inference: Any, posterior: Any, history: dict[str, Any]) -> Judgement:
     if isinstance(inference, Blockwise):
         passes = Passes.of(history, estimated=not inference.memoised)
         return Judgement({}, passes.agreement(), passes.settled, passes.verdict())

@@ -57,6 +57,7 @@ class Posterior(ABC):
     n_chains: int
     n_draws: int
     filters: Filters | None = None  # of particle filters only
+    row_digests: Array | None = None  # of the rows that were fitted, where these are kept (`thali.row_digests`)
 
     @property
     @abstractmethod
@@ -110,6 +111,21 @@ class Posterior(ABC):
         numbers = np.array(sorted(self.k_posterior))
         up_to = np.cumsum([self.k_posterior[int(k)] for k in numbers]) + 1e-12
         return int(numbers[np.argmax(up_to >= 0.05)]), int(numbers[np.argmax(up_to >= 0.95)])
+
+    @property
+    def k(self) -> int:
+        """The number to report: of those in `k_interval` the one nearest to the number of features that persist.
+
+        About as many as `mass` come and go whether or not the data speak for them, so the middle of the interval is
+        too high where features are plain. Where they are not, few persist although more are certainly in use.
+        """
+        low, high = self.k_interval
+        return min(max(len(self.consensus.columns), low), high)  # eq: own.number-to-report
+
+    @property
+    def row_counts(self) -> Array:
+        """Expected number of rows that have each persistent feature."""
+        return self.consensus.presence.sum(axis=0)
 
     def spaced(self, limit: int) -> list[tuple[int, int]]:
         """(chain, draw) of at most `limit` draws, evenly spaced over all chains."""
@@ -175,9 +191,14 @@ class Draws(Posterior):
         """Codes of the fitted rows in one draw, (n_rows, n_features): its bits, or its weights where they are on."""
         return self.model.observation.codes(self.bits(chain, draw), self.codebook(chain, draw))
 
+    @property
+    def has_weights(self) -> bool:
+        """Whether codes say more than bits."""
+        return "weights" in self.codebooks
+
     def similarity(self, left: Array, right: Array) -> Array:
         """How alike the features with these codes are; negative where they are alike but for their sign."""
-        return cosine(left, right) if "weights" in self.codebooks else similarity(left, right)
+        return cosine(left, right) if self.has_weights else similarity(left, right)
 
     def features(self, chain: int, draw: int) -> Array:
         """Posterior mean of the features in use given Z of that draw, (n_features, n_dims)."""

@@ -17,9 +17,39 @@ _EVERY = 5.0  # seconds between plain lines, and between two estimates of an eff
 
 
 def _mode(verbose: bool | None) -> str:
-    """Where progress goes: nowhere, on bars of a terminal, or in plain lines."""
+    """Where progress goes: nowhere, on bars of a terminal, or in plain lines. 0 is False; None asks for a terminal."""
     terminal = sys.stderr.isatty()
-    return "off" if verbose is False or (verbose is None and not terminal) else "bar" if terminal else "lines"
+    wanted = terminal if verbose is None else bool(verbose)
+    return "off" if not wanted else "bar" if terminal else "lines"
+
+
+class PassProgress:
+    """Passes over the data, or batches of a stream: with `verbose` a line for each; else, on a terminal, one line that
+    is written anew."""
+
+    def __init__(self, verbose: bool | None) -> None:
+        self._verbose, self._mode = bool(verbose), _mode(verbose)
+        self._begin = time.monotonic()
+        self._width = 0
+
+    def __enter__(self) -> "PassProgress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _clean(self._width)
+
+    def __call__(self, words: str) -> None:
+        if self._verbose:
+            print(words, file=sys.stderr, flush=True)
+        elif self._mode == "bar" and time.monotonic() - self._begin >= _QUIET:
+            print(f"\r{words:{self._width}}", end="", file=sys.stderr, flush=True)
+            self._width = len(words)
+
+
+def _clean(width: int) -> None:
+    """Leave an empty line behind, where one of this width was written."""
+    if width:
+        print(f"\r{'':{width}}\r", end="", file=sys.stderr, flush=True)
 
 
 class RestartProgress:
@@ -62,8 +92,7 @@ class RestartProgress:
 
     def close(self) -> None:
         """Leave a clean line behind."""
-        if self._width:
-            print(f"\r{'':{self._width}}\r", end="", file=sys.stderr, flush=True)
+        _clean(self._width)
 
 
 class Progress:

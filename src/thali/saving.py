@@ -15,7 +15,7 @@ from thali.auto import Choice
 from thali.epochs import BlockRun
 from thali.model import Model
 from thali.packing import pack, unpack
-from thali.posterior import Draws
+from thali.posterior import Draws, Posterior
 from thali.ragged import Ragged
 from thali.soundness import check_about, check_draws, check_variational
 from thali.spec_json import from_json, to_json
@@ -109,6 +109,8 @@ def save(fit: SavedFit, path: str | os.PathLike[str]) -> None:
             meta["variational"]["sums"] = pack([fit.posterior.sums], "sums", arrays)
     else:
         arrays |= _draws_to_arrays(fit.posterior)
+    if fit.posterior.row_digests is not None:
+        arrays["row_digests"] = fit.posterior.row_digests
     if fit.stream is not None:
         meta["stream"] = fit.stream.to_file(arrays)
     files.write(path, meta, arrays)
@@ -132,6 +134,7 @@ def load(path: str | os.PathLike[str]) -> SavedFit:
             posterior: Any = _variational(meta["variational"], arrays, about)
         else:
             posterior = _draws(arrays, about)
+        posterior.row_digests = _row_digests(arrays, posterior)
         stream = None
         if "stream" in meta:
             kind = BlockRun if isinstance(about.choice.inference, Blockwise) else Stream
@@ -162,6 +165,14 @@ def _variational(meta: dict[str, Any], arrays: dict[str, np.ndarray], about: Abo
         posterior = Variational(model, factors)
     check_variational(posterior, about)
     return posterior
+
+
+def _row_digests(arrays: dict[str, np.ndarray], posterior: Posterior) -> np.ndarray | None:
+    """None in files of versions that did not keep them: all rows are then encoded as new ones."""
+    digests = arrays.get("row_digests")
+    if digests is not None and (digests.dtype != np.uint64 or digests.shape != (len(posterior.consensus.presence),)):
+        raise ValueError("its digests of rows are not those of its rows")
+    return digests
 
 
 def _group(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

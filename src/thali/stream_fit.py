@@ -1,6 +1,5 @@
 """What an estimator can do with an inference that streams: rows in batches, and an estimate of the evidence."""
 
-import warnings
 from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Self
@@ -11,7 +10,9 @@ from sklearn.utils.metaestimators import available_if
 from thali.auto import Choice
 from thali.block_fit import BlockFit, as_before_if_it_fails, check_more
 from thali.far_rows import Seen, warn_of_far_rows
+from thali.fit_warnings import warn_of
 from thali.in_range import check_finite, numbers_in_range
+from thali.row_digests import row_digests
 from thali.saving import fingerprint
 from thali.stream_protocols import Blockwise, Streaming
 from thali.streams import Stream
@@ -48,7 +49,7 @@ class StreamFit(BlockFit):
         n_jobs: Any
         max_time: Any
         verbose: Any
-        fit: Any
+        _fit: Any
         _validated: Any
         _adopt: Any
         _stream: Any
@@ -65,12 +66,17 @@ class StreamFit(BlockFit):
         lies far beyond all before it gives a warning, before anything is done: make it an error to keep such rows out.
         """
         if isinstance(self.inference, Blockwise):
-            return self._absorb_batches(iter([X]), getattr(self, "_stream", None))
+            self._absorb_batches(iter([X]), getattr(self, "_stream", None))
+            warn_of(self, judged=False)
+            return self
         stream = getattr(self, "_stream", None)
         if stream is None:
-            return self.fit(X)
-        X = check_more(stream.model.observation, self._validated(X, reset=False))
-        return self._absorb(stream, X, self.inference_)
+            self._fit(X)
+        else:
+            X = check_more(stream.model.observation, self._validated(X, reset=False))
+            self._absorb(stream, X, self.inference_)
+        warn_of(self, judged=False)
+        return self
 
     def _absorb(self, stream: Stream, X: np.ndarray, choice: Choice) -> Self:
         """The stream with the rows of X, or as it was if there is an error anywhere on the way."""
@@ -85,12 +91,13 @@ class StreamFit(BlockFit):
                     raise KeyboardInterrupt("interrupted before the first row")
                 posterior = stream.posterior()
                 check_finite(posterior)
+            posterior.row_digests = row_digests(stream.rows)
+            partly = f"Stopped by {self.stopped_by_}: took in {n_absorbed} of {len(X)} rows."
+            self._stop_words = partly if self.stopped_by_ else ""
             self.interrupted_ = self.stopped_by_ == "interrupt"
             self._run_folder = None
             self._adopt(posterior, stream.history(), choice, fingerprint(stream.rows))
             self._stream = stream
-            if self.stopped_by_:
-                warnings.warn(f"Stopped by {self.stopped_by_}: took in {n_absorbed} of {len(X)} rows.", stacklevel=4)
         except BaseException:
             stream.restore(before)
             raise

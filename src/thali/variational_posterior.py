@@ -194,7 +194,12 @@ class Variational(Posterior):
         chance = self.in_use[columns]
         spread = self.concrete_model.observation.features_var(of_columns(self.shared_codebook, columns))
         presence = np.asarray(self.z_prob, dtype=float)[:, columns] / chance
-        return Consensus(0, 0, columns, chance, chance, presence, np.sqrt(spread), np.array([len(columns)]))
+        codes = presence if self.codes_are_bits else np.asarray(self.expected_codes, dtype=float)[:, columns] / chance
+        return Consensus(0, 0, columns, chance, chance, presence, codes, np.sqrt(spread), np.array([len(columns)]))
+
+    @property
+    def row_counts(self) -> Array:
+        return self.shared_codebook["counts"][self.consensus.columns] / self.consensus.stability
 
     @property
     def representative(self) -> tuple[int, int]:

@@ -33,7 +33,7 @@ def test_it_says_what_it_does_on_stderr_and_saves(thali, survey: Path) -> None:
     assert third == "2 chains of 5 warm-up sweeps and 10 draws, seed 7"
     assert "not converged" in result.stderr
     assert "features by chain: " in result.stderr
-    assert re.search(r"features: \d+  \(with those that come and go \d+-\d+, 90 %\)   noise var ", result.stderr)
+    assert re.search(r"features: \d+  \(\d+-\d+ in use, 90 %; \d+ persists?\)   noise var ", result.stderr)
     assert re.search(r"saved survey\.thali \(\d+ kB\)", result.stderr)
     fitted = library.load("survey.thali")
     assert fitted.posterior_.n_draws == 10
@@ -55,9 +55,9 @@ def test_json_is_complete(thali, survey: Path) -> None:
     assert (summary["n_rows"], summary["n_dims"]) == (60, 5)
     assert summary["missing_share"] == pytest.approx(2 / 300)
     assert sum(summary["k_posterior"].values()) == pytest.approx(1)
-    assert 0 <= summary["n_features"] <= max(map(int, summary["k_posterior"]))
     low, high = summary["n_features_interval_90"]
-    assert low <= high
+    assert low <= summary["n_features"] <= high
+    assert summary["n_persistent"] == library.load("out.thali").n_components_
     assert len(summary["n_features_by_chain"]) == 2
     assert set(summary["hyperparameters"]) == {"mass", "noise_var", "feature_var"}
     assert all(set(value) == {"mean", "sd"} for value in summary["hyperparameters"].values())

@@ -167,7 +167,8 @@ def test_inspect_shows_all(thali, survey: Path) -> None:
         "CollapsedGibbs(n_warmup=5, n_draws=10): as asked",
         "2 chains x 10 draws, seed 1",
         model.check(),
-        f"features: {model.n_components_}",
+        f"features: {model.posterior_.k}",
+        f"{model.n_components_} persist",
         "noise floor   0",
         "mass ",
         "noise_var ",
@@ -184,7 +185,8 @@ def test_inspect_json(thali, survey: Path) -> None:
     fit = about["fit"]
     assert (fit["n_rows"], fit["n_dims"], fit["dim_names"]) == (60, 5, list("abcde"))
     assert fit["data_fingerprint"] == model.data_fingerprint_
-    assert fit["n_features"] == model.n_components_ == len(fit["features"])
+    assert fit["n_persistent"] == model.n_components_ == len(fit["features"])
+    assert fit["n_features"] == model.posterior_.k
     assert fit["k_posterior"] == {str(k): p for k, p in model.k_posterior_.items()}
     assert [chain["n_features"] for chain in fit["chains"]] == model.agreement_.n_features.tolist()
     assert [chain["free_energy"] for chain in fit["chains"]] == pytest.approx(model.agreement_.free_energy)

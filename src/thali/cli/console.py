@@ -5,6 +5,7 @@ import math
 import os
 import sys
 import traceback
+import warnings
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,9 @@ class Verbs(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         debug = ctx.params.get("debug", False)
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                leave_out_convergence()
+                return super().invoke(ctx)
         except KeyboardInterrupt as error:
             say(str(error) or "interrupted", style="yellow")
             raise typer.Exit(Code.INTERRUPTED) from None
@@ -96,6 +99,11 @@ class Verbs(TyperGroup):
             say("This is a bug in thali. Please report it with the command, the output of `thali doctor`,")
             say("and the full traceback that the same command gives after `thali --debug`.")
             raise typer.Exit(Code.ERROR) from error
+
+
+def leave_out_convergence() -> None:
+    """Whether a fit has converged is said in every verb's own words, so the library's warning would say it twice."""
+    warnings.filterwarnings("ignore", message="not (converged|judged)")  # by its words: its class takes long to import
 
 
 def _trace(debug: bool) -> None:

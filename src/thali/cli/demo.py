@@ -117,7 +117,9 @@ def _draw(model: "LatentFeatures", data: "Dataset", folder: Path) -> list[Path]:
     fitted = model.inverse_transform(presence[:8])
     draws = model.posterior_.draws
     drawings: dict[str, Any] = {
-        "k-posterior": figures.k_posterior(model.k_posterior_, None if data.features is None else len(data.features)),
+        "k-posterior": figures.k_posterior(
+            model.k_posterior_, None if data.features is None else len(data.features), model.posterior_.k
+        ),
         "features": figures.feature_images(model.components_, data.image_shape, presence.mean(axis=0)),
         "presence": figures.presence_heatmap(presence),
         "traces": figures.traces(draws, [n for n in ("n_features", "log_joint", "noise_var", "mass") if n in draws]),

@@ -80,6 +80,7 @@ def howmany(
                 "file": str(file),
                 "k": summary["n_features"],
                 "interval": [low, high],
+                "n_persistent": summary["n_persistent"],
                 "probabilities": summary["k_posterior"],
                 "reason": reason(model),
                 "noise_floor": summary["noise_floor"],

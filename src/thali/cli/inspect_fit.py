@@ -72,7 +72,7 @@ def _fit(model: "LatentFeatures") -> dict[str, Any]:
     from thali.cli.summary import summarise
     from thali.spec_json import to_json
 
-    posterior, consensus, agreement = model.posterior_, model.posterior_.consensus, model.agreement_
+    posterior, agreement = model.posterior_, model.agreement_
     names = _dim_names(model)
     summary = summarise(model)
     del summary["n_features_by_chain"]
@@ -86,7 +86,7 @@ def _fit(model: "LatentFeatures") -> dict[str, Any]:
             ],
         }
         for share, stability, feature in zip(
-            consensus.presence.mean(axis=0), model.stability_, model.components_, strict=True
+            posterior.row_counts / posterior.n_rows, model.stability_, model.components_, strict=True
         )
     ]
     return {

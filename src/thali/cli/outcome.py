@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from thali.claims import Claim, holds_run
-from thali.cli.console import Code, count, file_size, say, show_json
+from thali.cli.console import Code, count, file_size, leave_out_convergence, say, show_json
 from thali.cli.data import Data
 from thali.errors import InvalidDataError, InvalidFileError
 
@@ -125,5 +125,6 @@ def _spoken_warnings() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")
+        leave_out_convergence()
         warnings.showwarning = speak
         yield

@@ -17,8 +17,9 @@ def summarise(model: "LatentFeatures") -> dict[str, Any]:
     floor: Any = getattr(model.posterior_.model.observation, "noise_floor", None)  # counts have none
     return {
         "k_posterior": {str(key): share for key, share in model.k_posterior_.items()},
-        "n_features": model.n_components_,
+        "n_features": model.posterior_.k,
         "n_features_interval_90": list(model.posterior_.k_interval),
+        "n_persistent": model.n_components_,
         "n_features_by_chain": model.agreement_.n_features.tolist(),
         "noise_floor": floor if np.ndim(floor) == 0 else [float(share) for share in floor],
         "hyperparameters": {
@@ -34,12 +35,13 @@ def summarise(model: "LatentFeatures") -> dict[str, Any]:
 
 
 def found(summary: dict[str, Any]) -> str:
-    """features: 6  (with those that come and go 6-8, 90 %)   noise var 0.24 +- 0.01   mass 1.3 +- 0.4"""
-    k = summary["n_features"]
+    """features: 6  (6-8 in use, 90 %; 6 persist)   noise var 0.24 +- 0.01   mass 1.3 +- 0.4"""
+    k, n_persistent = summary["n_features"], summary["n_persistent"]
     low, high = summary["n_features_interval_90"]
     floor = summary["noise_floor"]
     at = f" at noise floor {floor:g}" if floor is not None and np.ndim(floor) == 0 and floor > 0 else ""
-    parts = [f"features: {k}{at}  (with those that come and go {low}-{high}, 90 %)"]
+    persist = f"{n_persistent} persist{'s' if n_persistent == 1 else ''}"
+    parts = [f"features: {k}{at}  ({low}-{high} in use, 90 %; {persist})"]
     parts += [
         f"{words} {plus_minus(**summary['hyperparameters'][name])}"
         for name, words in _WORDS.items()

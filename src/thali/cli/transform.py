@@ -27,7 +27,7 @@ def transform(
 ) -> None:
     """Write the codes of the rows in DATA: a line for each row, a column for each feature of FIT.
 
-    Each row is encoded on its own by the cells that it has, whether it was fitted or not.
+    Rows that were fitted have the mean over their own draws; each other row is encoded by the cells that it has.
     """
     check_output(output, overwrite)
     model = load_fit(fit)

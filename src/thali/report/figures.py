@@ -29,22 +29,25 @@ _LABELS = {
 }
 
 
-def k_posterior(probabilities: Mapping[int, float], truth: int | None = None) -> Figure:
-    """Draw the posterior of the number of features as bars, the mode dark, the known answer marked above."""
+def k_posterior(probabilities: Mapping[int, float], truth: int | None = None, k: int | None = None) -> Figure:
+    """Draw the posterior of the number of features in use as bars, the known answer marked above.
+
+    The number that is reported, `k`, is dark; without one it is the mode.
+    """
     if not probabilities:
         raise InvalidParameterError("probabilities must hold at least one number of features, got none")
     values = np.array(list(probabilities.values()), dtype=float)
     if not (np.isfinite(values).all() and (values >= 0).all()):
         raise InvalidParameterError(f"probabilities must be finite and at least 0, got {dict(probabilities)}")
-    seen = [*probabilities] if truth is None else [*probabilities, truth]
+    seen = [*probabilities, *(number for number in (truth, k) if number is not None)]
     margin = 1 if max(seen) - min(seen) < 4 else 0  # a lone bar says more with its empty neighbours
     ks = np.arange(max(min(seen) - margin, 0), max(seen) + margin + 1)
-    heights = np.array([probabilities.get(int(k), 0.0) for k in ks])
-    mode = int(ks[heights.argmax()])
+    heights = np.array([probabilities.get(int(number), 0.0) for number in ks])
+    shown = int(ks[heights.argmax()]) if k is None else k
 
     figure = style.new_figure(min(3.4 + 0.3 * len(ks), 9.0), 2.9)
     axes = figure.subplots()
-    colours = [style.BLUE if k == mode else style.PALE_BLUE for k in ks]
+    colours = [style.BLUE if number == shown else style.PALE_BLUE for number in ks]
     bars = axes.bar(ks, heights, width=0.75, color=colours)
     if len(ks) <= 16:
         shares = [style.percent(height) if height > 0 else "" for height in heights]
@@ -59,9 +62,10 @@ def k_posterior(probabilities: Mapping[int, float], truth: int | None = None) ->
     axes.set_ylim(0, top)
     axes.set_yticks([tick for tick in MaxNLocator(6).tick_values(0, top) if tick <= min(top, 1.0)])
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    axes.set_xlabel("number of features K")
+    axes.set_xlabel("number of features in use")
     axes.set_ylabel("posterior probability")
-    style.headline(axes, f"Most probable: K = {mode} ({style.percent(heights.max())})")
+    share = style.percent(heights[ks == shown][0])
+    style.headline(axes, f"Most probable: K = {shown} ({share})" if k is None else f"Reported: K = {k} ({share})")
     style.quiet_axes(axes, grid=True)
     return figure
 
