@@ -42,6 +42,8 @@ class Claim(os.PathLike[str]):
     def __fspath__(self) -> str:
         return str(self.folder)
 
+    __str__ = __fspath__
+
     def __repr__(self) -> str:
         return repr(str(self.folder))
 
