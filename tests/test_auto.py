@@ -40,7 +40,7 @@ PRIORS = {
     "sticks": StickBreakingIBP(),
     "few sticks": StickBreakingIBP(truncation=4),
     "rounds": BetaProcess(truncation=5),
-    "distances": DistanceDependentIBP(TIMES, ExponentialDecay(0.1)),
+    "distances": DistanceDependentIBP(distances=TIMES, decay=ExponentialDecay(0.1)),
     "groups": HierarchicalBetaProcess.from_distances(TIMES, ExponentialDecay(0.1)),
 }
 OBSERVATIONS = {

@@ -68,6 +68,7 @@ def test_a_fit_of_a_few_rows_begins_anew_too(X):
     assert model.posterior_.n_rows == 120
 
 
+@pytest.mark.slow
 def test_counts_in_small_batches():
     rng = np.random.default_rng(0)
     features = np.kron(np.eye(3), np.full((1, 4), 5.0))
