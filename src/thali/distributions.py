@@ -25,6 +25,10 @@ def _is_centre(value: Any) -> bool:
 
 _flag = Domain("True or False", lambda v: isinstance(v, bool | np.bool_))
 _centre = Domain("None, a number, or one per dim", _is_centre)
+_unit = Domain(
+    "None, a positive number, or one per dim",
+    lambda v: v is None or (_is_centre(v) and bool((np.asarray(v) > 0).all())),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,21 +138,34 @@ class PerDim(Spec):
     """One variance per dim, drawn towards each other: s_d ~ InverseGamma(shape, shape level), level ~ Gamma.
 
     The shared level is integrated out in `log_prob` and drawn afresh whenever it is needed, so it is not part of a
-    chain's state. Reference: own.per-dim-noise in docs/equations.md.
+    chain's state. With a `unit` for each dim it is s_d / unit_d that has this law. Reference: own.per-dim-noise in
+    docs/equations.md.
     """
 
     shape: float = setting(2.0, positive)
     level: Any = setting(Gamma(1.0, 1.0, relative=True), Domain("a Gamma", lambda v: isinstance(v, Gamma)))
+    unit: Any = setting(None, _unit)
     support = (0.0, math.inf)
     per_dim = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.unit is not None:
+            object.__setattr__(self, "unit", np.array(self.unit, dtype=float))
+
+    def in_units(self, x: np.ndarray) -> np.ndarray:
+        """Variances x as multiples of their dims' units."""
+        return x if self.unit is None else x / self.unit
 
     def log_prob(self, x: np.ndarray) -> float:
         """Of the vector x, up to the normalising constant that a noise floor brings."""
         a, n_dims = self.shape, len(x)
-        precision = float(np.sum(1.0 / x))
+        precision = float(np.sum(1.0 / self.in_units(x)))
+        stretch = 0.0 if self.unit is None else a * float(np.sum(np.log(np.broadcast_to(self.unit, n_dims))))
         shape = a * n_dims + self.level.shape
         return (
             n_dims * (a * math.log(a) - math.lgamma(a))
+            + stretch
             - (a + 1) * float(np.sum(np.log(x)))
             + self.level.shape * math.log(self.level.rate)
             - math.lgamma(self.level.shape)
@@ -159,13 +176,22 @@ class PerDim(Spec):
     def sample_level(self, rng: np.random.Generator, x: np.ndarray) -> float:
         """The level given the variances x. Exact with a floor too, since the floor restricts x only."""
         shape = self.level.shape + self.shape * len(x)
-        return float(rng.gamma(shape) / (self.level.rate + self.shape * np.sum(1.0 / x)))
+        return float(rng.gamma(shape) / (self.level.rate + self.shape * np.sum(1.0 / self.in_units(x))))
 
     def sample(self, rng: np.random.Generator, n_dims: int) -> np.ndarray:
-        return self.shape * self.level.sample(rng) / rng.gamma(self.shape, size=n_dims)
+        values = self.shape * self.level.sample(rng) / rng.gamma(self.shape, size=n_dims)
+        return values if self.unit is None else values * self.unit
+
+    def centres(self, level: float) -> Any:
+        """a level for each dim: the scale of its InverseGamma law given the shared level."""
+        return self.shape * level if self.unit is None else self.shape * level * self.unit
 
     def scaled(self, unit: float) -> Self:
         return self.replace(level=self.level.scaled(unit))
+
+    def by_dim(self, units: np.ndarray) -> Self:
+        """A relative level made one that is relative to the dim's own unit; an absolute one stays as it is."""
+        return self.replace(level=self.level.scaled(1.0), unit=units) if self.level.relative else self
 
 
 @dataclass(frozen=True, eq=False)

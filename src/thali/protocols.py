@@ -275,6 +275,14 @@ class OwnStart(FeatureRows, Protocol):
 
 
 @runtime_checkable
+class OwnUnits(FeatureRows, Protocol):
+    """A model that does not mind in which units its dims are, and says in which a start should see them."""
+
+    def start_units(self, n_dims: int) -> Array | None:
+        """What to divide the dims by, or None to leave them as they are."""
+
+
+@runtime_checkable
 class AuxiliaryRows(FeatureRows, Protocol):
     """Row variables that codes and data do not determine, such as which feature made which count."""
 

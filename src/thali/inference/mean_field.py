@@ -25,7 +25,7 @@ from thali.inference.ascent import (
 )
 from thali.inference.births import source_birth, spectral_birth
 from thali.inference.moves import can_move
-from thali.inference.starts import low_rank_completion, source_start, spectral_start
+from thali.inference.starts import low_rank_completion, source_start, spectral_start, start_units
 from thali.inference.structure import Scope, enough_weights, improve, n_trials, sort_features
 from thali.model import Model
 from thali.protocols import OwnStart, VariationalWeights
@@ -98,7 +98,8 @@ class MeanField(Spec):
         if hasattr(model.observation, "as_matrix") and not isinstance(model.observation, OwnStart):
             few = X.shape[0] * X.shape[1] <= _WHOLE
             matrix, has_offset = model.observation.as_matrix(model.observation.prepare(X if few else X[:1]))
-            matrix = None if not few else low_rank_completion(matrix) if binary else matrix
+            units = start_units(model.observation, matrix)
+            matrix = None if not few else low_rank_completion(matrix) if binary else matrix / units
             problem = problem._replace(has_offset=has_offset)
         scope = Scope(n_features, can_grow, binary, n_trials(X.shape[0] * X.shape[1]))
         return MeanFieldData(problem, scope, matrix)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from thali.inference.moves import AND_NOT, COMPLEMENT, OR, XOR, Rebirth, can_move, column_weight
-from thali.inference.starts import fit_columns, low_rank_completion, source_start, spectral_start
+from thali.inference.starts import fit_columns, low_rank_completion, source_start, spectral_start, start_units
 from thali.inference.walk import Walk
 from thali.model import Model
 from thali.protocols import OwnStart
@@ -88,8 +88,9 @@ def _find_codes(
     features and much noise, cooled. Sweeps of such models mend a start, so there is nothing to search for."""
     n_features = getattr(model.prior, "n_features", None)
     nothing = fit_columns(np.zeros((len(matrix), 0)), n_features)
-    codes = nothing if kind == "empty" else fit_columns(source_start(rng, matrix), n_features)
-    completed = low_rank_completion(matrix)
+    units = start_units(model.observation, matrix)
+    codes = nothing if kind == "empty" else fit_columns(source_start(rng, matrix / units), n_features)
+    completed = low_rank_completion(matrix / units) * units
     observation, local = model.observation.start(data, codes, completed)
     prior = model.prior.resample(rng, model.prior.draw(rng), local.z)
     if kind == "annealed":

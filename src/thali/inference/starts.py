@@ -2,9 +2,12 @@
 it lands in or near the right mode, where single-site Gibbs from a random start often stays in a wrong one.
 """
 
+from typing import Any
+
 import numpy as np
 
 from thali.binary import non_empty
+from thali.protocols import OwnUnits
 
 Array = np.ndarray
 
@@ -48,6 +51,12 @@ def source_start(rng: np.random.Generator, X: Array) -> Array:
         limit = len(_signals(np.where(missing, np.nanmean(X, axis=0), X), limit)[3])
     _, white, _, _ = _signals(low_rank_completion(X), limit)
     return white @ _independent(rng, white).T if white.shape[1] else white
+
+
+def start_units(observation: Any, X: Array) -> Array:
+    """What the dims of X are divided by before a start looks for directions: 1, unless the model knows better."""
+    units = observation.start_units(X.shape[1]) if isinstance(observation, OwnUnits) else None
+    return np.ones(X.shape[1]) if units is None else units
 
 
 def _signals(X: Array, limit: int) -> tuple[Array, Array, Array, Array]:

@@ -17,6 +17,7 @@ GRID = (1, 2, 3, 5, 7, 10, 15, 20, 30, 40, 50, 65, 80, 100, 125, 150, 200)
 _SEARCH_ITER = 20  # rounds of EM while the number of factors is sought: enough to compare them
 _SCORED = 2000  # cells that a score should rest on: small data are split several times
 _GAIN = 1e-4  # nats per cell that further factors must be worth
+_ROUNDING = 1e-13  # of a mean: smaller standard deviations are errors of rounding
 _BLOCK = 4_000_000  # numbers held at a time for rows with matrices of their own
 
 
@@ -44,12 +45,14 @@ class _Patterns(NamedTuple):
 def fit_factors(X: Array, n_factors: int, *, n_iter: int = 60, per_dim: bool = True, floor: float = 0.01) -> FactorFit:
     """The fit after `n_iter` rounds of EM from the leading principal directions of the mean-filled data.
 
-    Noise variances are one per dim (factor analysis) or the same for all (probabilistic PCA), and at least `floor`
-    times the mean variance of a dim.
+    Noise variances are one per dim (factor analysis), each at least `floor` times the variance of its dim, or the same
+    for all (probabilistic PCA), at least `floor` times the mean variance. Factor analysis works in each dim's own unit,
+    so that dims in other units give the same fit in those units (the same bits, if they differ by powers of two).
     """
     missing = np.isnan(X)
-    centre, var = _moments(X, missing)
-    unit = np.sqrt(var.mean()) or 1.0  # squares of squares follow: in this unit they neither overflow nor vanish
+    centre, var = moments(X, missing)
+    # squares of squares follow: in these units they neither overflow nor vanish
+    unit = np.sqrt(var if per_dim else np.full(len(var), var.mean() or 1.0))
     R = np.where(missing, 0.0, (X - centre) / unit)
     fit = _start(R, var / unit**2, n_factors, floor, per_dim=per_dim)
     if n_factors:
@@ -59,14 +62,18 @@ def fit_factors(X: Array, n_factors: int, *, n_iter: int = 60, per_dim: bool = T
     return FactorFit(centre + unit * fit.mean, unit * fit.loadings, unit**2 * fit.noise_var)
 
 
-def _moments(X: Array, missing: Array) -> tuple[Array, Array]:
-    """Mean and variance of the observed cells of each dim; dims without one have mean 0 and a typical variance."""
+def moments(X: Array, missing: Array) -> tuple[Array, Array]:
+    """Mean and variance of the observed cells of each dim; dims without any, or with equal ones, have a typical one."""
     n = np.maximum(np.sum(~missing, axis=0), 1)
     mean = np.sum(X, axis=0, where=~missing) / n
     var = np.sum((X - mean) ** 2, axis=0, where=~missing) / n
-    unseen = missing.all(axis=0)
-    var[unseen] = var[~unseen].mean() if not unseen.all() else 1.0
-    return mean, var
+    return mean, _with_typical(var, mean)
+
+
+def _with_typical(var: Array, mean: Array) -> Array:
+    """Variances with the median one in place of those that are 0 but for rounding: a constant dim has no unit."""
+    varies = var > (_ROUNDING * mean) ** 2
+    return np.where(varies, var, np.median(var[varies]) if varies.any() else 1.0)
 
 
 def _start(R: Array, var: Array, n_factors: int, lowest: float, *, per_dim: bool) -> FactorFit:
@@ -191,22 +198,27 @@ def _blocks(fit: FactorFit, X: Array, given: Array) -> Iterator[tuple[slice, Arr
 
 
 @one_blas_thread()
-def log_cells(fit: FactorFit, X: Array, given: Array) -> Array:
+def log_cells(fit: FactorFit, X: Array, given: Array, farthest: float = np.inf) -> Array:
     """Log density of each cell given the *other* cells of its row where `given` is True, (n_rows, n_dims).
 
-    NaN where X is NaN, which must not be given.
+    NaN where X is NaN, which must not be given. Cells count as no more than `farthest` standard deviations away.
     """
-    log_density = np.empty(X.shape)
+    residual, var = residuals(fit, X, given)
+    return -0.5 * (np.log(2 * np.pi * var) + np.minimum(residual**2 / var, farthest**2))
+
+
+def residuals(fit: FactorFit, X: Array, given: Array) -> tuple[Array, Array]:
+    """Each cell less its mean given the other cells of its row, and its variance given them, as in `log_cells`."""
+    left, left_var = np.empty(X.shape), np.empty(X.shape)
     for rows, part, part_var in _blocks(fit, X, given):
         residual = X[rows] - fit.mean - part
         var = fit.noise_var + part_var
         # a given cell is taken out of what is known about its row
         kept = 1.0 - part_var / fit.noise_var
         # eq: own.factor-cells
-        var = np.where(given[rows], fit.noise_var / np.maximum(kept, 1e-12), var)
-        residual = np.where(given[rows], residual / np.maximum(kept, 1e-12), residual)
-        log_density[rows] = -0.5 * (np.log(2 * np.pi * var) + residual**2 / var)
-    return log_density
+        left_var[rows] = np.where(given[rows], fit.noise_var / np.maximum(kept, 1e-12), var)
+        left[rows] = np.where(given[rows], residual / np.maximum(kept, 1e-12), residual)
+    return left, left_var
 
 
 @one_blas_thread()
@@ -235,12 +247,19 @@ def log_rows(fit: FactorFit, X: Array) -> Array:
 
 @one_blas_thread()
 def validated_factors(
-    rng: np.random.Generator, X: Array, *, per_dim: bool = True, share: float = 0.1, grid: Sequence[int] = GRID
+    rng: np.random.Generator,
+    X: Array,
+    *,
+    per_dim: bool = True,
+    share: float = 0.1,
+    grid: Sequence[int] = GRID,
+    farthest: float = np.inf,
 ) -> FactorFit:
     """The fit whose number of factors predicts a hidden `share` of the observed cells best, refitted to all of them.
 
     No factor at all is a candidate; the grid is left after two numbers in a row that predict no better. Where the
-    score still rises at many factors, `noise_var` sinks towards its floor: end the grid earlier to keep it away.
+    score still rises at many factors, `noise_var` sinks towards its floor: end the grid earlier to keep it away. With
+    `farthest` (in standard deviations) a cell far from what is predicted does not decide.
     """
     splits = list(_splits(rng, X, share))
     best, best_score, n_falls = 0, -np.inf, 0
@@ -249,7 +268,7 @@ def validated_factors(
         for hidden in splits:
             training = np.where(hidden, np.nan, X)
             fit = fit_factors(training, n_factors, n_iter=_SEARCH_ITER, per_dim=per_dim)
-            scores.append(log_cells(fit, X, ~np.isnan(training))[hidden])
+            scores.append(log_cells(fit, X, ~np.isnan(training), farthest)[hidden])
         score = np.concatenate(scores).mean()
         if score > best_score + _GAIN:
             best, best_score, n_falls = n_factors, score, 0

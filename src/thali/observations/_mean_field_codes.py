@@ -110,8 +110,8 @@ class MeanFieldCodes(MeanFieldGaussian):
     # ---- signs and sizes: a feature and its weights can change theirs together
 
     def signs(self, q: GaussianFeatures) -> Array:
-        """-1 for the features whose value of largest size is negative, else 1."""
-        features = q.mean[: q.n_features]
+        """-1 for the features whose value of largest size, in units of the noise, is negative, else 1."""
+        features = q.mean[: q.n_features] / np.sqrt(q.noise)
         peak = np.abs(features).argmax(axis=1)
         return np.where(features[np.arange(len(features)), peak] < 0, -1.0, 1.0)
 

@@ -57,9 +57,10 @@ def _noise_per_dim(spec: Any, q: GaussianFeatures, statistics: GaussianSums, lef
     square = left + ridge @ np.square(q.mean)
     floor, law, noise = spec.floor(len(left)), spec.noise_var, q.noise
     for _ in range(_LEVELS):
-        level = (law.level.shape + law.shape * len(noise)) / (law.level.rate + law.shape * np.sum(1.0 / noise))
+        precision = np.sum(1.0 / law.in_units(noise))
+        level = (law.level.shape + law.shape * len(noise)) / (law.level.rate + law.shape * precision)
         # eq: own.noise-point-per-dim
-        new = (law.shape * level + 0.5 * square) / (law.shape + 1.0 + 0.5 * statistics.n_observed)
+        new = (law.centres(level) + 0.5 * square) / (law.shape + 1.0 + 0.5 * statistics.n_observed)
         new = np.maximum(new, floor)
         settled = bool((np.abs(new - noise) <= 1e-12 * noise).all())
         noise = new

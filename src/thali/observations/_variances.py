@@ -84,10 +84,8 @@ def _regress(rng: np.random.Generator, spec: Any, current: Any, data: GaussianDa
         # eq: own.per-dim-noise
         residual = np.maximum(square - np.sum(v * v, axis=0), 0.0)
         level = spec.noise_var.sample_level(rng, current.noise_var)
-        a = spec.noise_var.shape
-        values = draw_truncated_inverse_gamma(
-            rng, a + 0.5 * data.n_rows, a * level + 0.5 * residual, spec.floor(data.n_dims)
-        )
+        shape, centres = spec.noise_var.shape + 0.5 * data.n_rows, spec.noise_var.centres(level)
+        values = draw_truncated_inverse_gamma(rng, shape, centres + 0.5 * residual, spec.floor(data.n_dims))
         current = current.updated(noise_var=values)
     if learn_offset:
         # eq: own.offset

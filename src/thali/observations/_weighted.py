@@ -1,7 +1,7 @@
 """X = offset + (Z * W) A + noise: features with a real weight in each row that has them.
 
 The scale of a feature and of its weights cannot be told apart; the weights' variance is therefore fixed. Their signs
-cannot either: of each feature, the value that is largest in size is shown as positive.
+cannot either: of each feature, the value that is largest in size, in units of its dim's noise, is shown as positive.
 """
 
 import math
@@ -20,17 +20,19 @@ from thali.kernels.scaled_slices import scaled_slice_sweep
 from thali.kernels.swaps import like_pairs, swap_features
 from thali.observations._domains import ard_domain, noise_domain, offset_domain, weighted_floor_domain
 from thali.observations._encode_weighted import encode_weighted
-from thali.observations._factor_em import validated_factors
-from thali.observations._floors import validated_share
+from thali.observations._factor_em import moments
+from thali.observations._floors import floor_below
 from thali.observations._gaussian import GaussianData
 from thali.observations._gaussian_model import GaussianModel
 from thali.observations._mean_field_codes import MeanFieldCodes
+from thali.observations._odd_cells import odd_cells
+from thali.observations._origin import locate
 from thali.observations._prediction import Encoded
+from thali.observations._uniqueness import uniqueness
 from thali.rng import make_generator
 from thali.slice_sampling import slice_sample
 from thali.spec import hyper, positive, setting
 
-_FEW_FACTORS, _FEW_ROWS = 3, 100  # up to which a factor analysis says little about the noise
 _CANDIDATES = 8  # proposals for the features that a row alone has
 
 
@@ -71,19 +73,38 @@ class WeightedGaussian(MeanFieldCodes, GaussianModel):
     def draw_weights(self, rng: np.random.Generator, size: Any) -> Array:
         """Weights from their prior."""
 
-    # ---- the floor
+    # ---- units and the floor
 
     def adapt(self, X: Array) -> Self:
-        adapted = super().adapt(X)
-        X, bare = adapted.from_origin(X), adapted.replace(origin=None)
+        """With one noise level per dim, each dim counts in its own unit, which odd cells do not set."""
+        located: Self = locate(self, X)[0]
+        near = located.from_origin(X)
+        usual = np.where(odd_cells(near), np.nan, near)
+        if self.scale is None:
+            located = located.replace(scale=moments(usual, np.isnan(usual))[1])
+        adapted = super(WeightedGaussian, located).adapt(X)
         if not isinstance(self.noise_floor, str):
             return adapted
+        adapted = adapted.replace(noise_floor=0.0)
         if "noise_var" not in self.learned:
-            return adapted.replace(noise_floor=0.0)
-        factors = validated_factors(make_generator(0), X)
-        if len(factors.loadings) <= _FEW_FACTORS and len(X) <= _FEW_ROWS:
-            return adapted.replace(noise_floor=validated_share(make_generator(0), bare.replace(noise_floor=0.0), X))
-        return adapted.replace(noise_floor=np.minimum(factors.noise_var / adapted.scale, 0.999))
+            return adapted
+        found = uniqueness(make_generator(0), usual)
+        if isinstance(self.noise_var, PerDim):
+            adapted = adapted.replace(noise_var=self.noise_var.by_dim(found.noise_var))
+        return adapted.replace(noise_floor=np.minimum(floor_below(found) / adapted.scale, 0.999))
+
+    def _with_scale(self, var: Array) -> Self:
+        adapted = super()._with_scale(var)
+        if not self.per_dim:
+            return adapted
+        noise = self.noise_var.by_dim(np.array(var)) if isinstance(self.noise_var, PerDim) else self.noise_var
+        return adapted.replace(scale=np.array(var), noise_var=noise)
+
+    def start_units(self, n_dims: int) -> Array | None:
+        """Standard deviations by which starts divide the dims: of the noise as far as it is known, else of the data."""
+        if not isinstance(self.noise_var, PerDim):
+            return None
+        return np.sqrt(np.broadcast_to(self.scale if self.noise_var.unit is None else self.noise_var.unit, n_dims))
 
     # ---- codes are weights where the bits are on
 
@@ -239,10 +260,10 @@ class WeightedGaussian(MeanFieldCodes, GaussianModel):
     # ---- what is kept of a draw, and new rows
 
     def codebook(self, data: GaussianData, local: WeightedRows) -> dict[str, Array]:
-        """Also `weights`, those that are on, row by row. Each feature's largest value is made positive."""
+        """Also `weights`, those that are on, row by row. Each feature's largest value by its noise is made positive."""
         book = super().codebook(data, local)
         features = book["features"]
-        peak = np.abs(features).argmax(axis=1)
+        peak = np.abs(features / np.sqrt(self.noise_var)).argmax(axis=1)
         sign = np.where(features[np.arange(len(features)), peak] < 0, -1.0, 1.0)
         v = local.v[:, local.z.any(axis=0)] * sign
         return book | {
