@@ -79,7 +79,7 @@ LAYERS = (
         },
     ),
     ("kernels", {"kernels"}),
-    ("ground", {"errors", "rng", "binary", "slice_sampling", "series", "threads"}),
+    ("ground", {"errors", "limits", "archives", "sparse_input", "rng", "binary", "slice_sampling", "series", "threads"}),
 )
 
 # Inside one layer only these imports are allowed (importer, imported).
@@ -137,6 +137,7 @@ SIDEWAYS = {
     ("distributions", "spec"),
     ("rng", "errors"),
     ("binary", "errors"),
+    ("sparse_input", "errors"),
 }
 
 # Lower, and still out of reach.

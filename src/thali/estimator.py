@@ -6,7 +6,6 @@ from contextlib import nullcontext
 from typing import Any, Self
 
 import numpy as np
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
@@ -30,6 +29,7 @@ from thali.protocols import Observation, Prior
 from thali.rng import make_generator, spawn
 from thali.run import Chain, resolve_n_jobs, run_chains
 from thali.saving import fingerprint
+from thali.sparse_input import checked_csr, issparse
 from thali.spec import Spec, positive
 from thali.stream_fit import StreamFit
 from thali.stream_protocols import Blockwise, Streaming
@@ -197,6 +197,7 @@ class LatentFeatures(StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     def _validated(self, X: Any, *, reset: bool, sparse: bool = False) -> Any:
         """X as float64; sparse matrices where the caller can use them and the observation model takes them."""
         form = "csr" if sparse and getattr(self.observation, "takes_sparse", False) else False
+        X = checked_csr(X) if form and issparse(X) else X
         try:
             X = validate_data(
                 self, X, reset=reset, dtype=np.float64, order="C", ensure_all_finite="allow-nan", accept_sparse=form

@@ -16,6 +16,7 @@ import numpy as np
 
 from thali.errors import InvalidDataError
 from thali.io.cells import Cells, are_row_names, no_numbers_error, text_column_error
+from thali.io.text import lines, unpacked_text
 
 # Compared in lower case. Blank, NA, NaN, null and ? are missing; a bool is a number.
 _WORDS = {word: float("nan") for word in ("", "na", "nan", "null", "?")} | {"true": 1.0, "false": 0.0}
@@ -36,8 +37,9 @@ def read_delimited(path: Path, delimiter: str) -> Cells:
 
 
 def _open(path: Path) -> TextIO:
-    opener = gzip.open if path.suffix.lower() == ".gz" else open
-    return cast(TextIO, opener(path, "rt", encoding="utf-8-sig", newline=""))
+    if path.suffix.lower() == ".gz":
+        return cast(TextIO, unpacked_text(path))
+    return path.open("r", encoding="utf-8-sig", newline="")
 
 
 def _read(path: Path, file: TextIO, delimiter: str) -> Cells:
@@ -90,7 +92,7 @@ def _records(path: Path, file: TextIO, delimiter: str) -> Iterator[tuple[int, li
 
 def _text_lines(path: Path, file: TextIO) -> Iterator[str]:
     """Yield the lines of a text file, those of nothing but spaces as blank ones."""
-    for number, line in enumerate(file, 1):
+    for number, line in enumerate(lines(path, file), 1):
         if "\0" in line:
             raise InvalidDataError(
                 f"{path}, line {number}: found a NUL byte, so this is not a text table. "
