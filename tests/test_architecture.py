@@ -79,7 +79,10 @@ LAYERS = (
         },
     ),
     ("kernels", {"kernels"}),
-    ("ground", {"errors", "limits", "archives", "sparse_input", "rng", "binary", "slice_sampling", "series", "threads"}),
+    (
+        "ground",
+        {"errors", "limits", "archives", "sparse_input", "rng", "binary", "slice_sampling", "series", "threads"},
+    ),
 )
 
 # Inside one layer only these imports are allowed (importer, imported).

@@ -7,7 +7,7 @@ any case:
     a fit or a checkpoint   16 MB, or 16 times its size; its JSON 4 MB, or twice its size
     data                    64 MB, or 64 times its size (a bit that becomes a double)
     data, sparse            64 MB, or 1000 times its size, but 1.6 GB at most
-    text in a .gz           16 MB, or 32 times its size
+    text in a .gz           1 MB, or 32 times its size
 
 Files that thali writes are within: what would compress beyond it is stored as it is (`files.write`). Data that are not
 can be saved without compression.
@@ -22,7 +22,7 @@ FIT_RATIO, FIT_FLOOR = 16, 16 * _MB
 JSON_RATIO, JSON_FLOOR = 2, 4 * _MB
 DATA_RATIO, DATA_FLOOR = 64, 64 * _MB
 SPARSE_RATIO, SPARSE_MOST = 1000, 1600 * 10**6
-TEXT_RATIO, TEXT_FLOOR = 32, 16 * _MB
+TEXT_RATIO, TEXT_FLOOR = 32, _MB  # less, since text takes long to read
 
 LINE_CELLS = 2_000_000  # cells in a line of text,
 LINE_LENGTH = 64 * _MB  # and its characters

@@ -6,7 +6,9 @@ column, so that a thousand draws take no more arrays than one. Only classes of t
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from functools import cache
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -120,6 +122,31 @@ def _put_together(kind: str, parts: dict[str, Any]) -> Any:
         module, _, name = name.rpartition(".")
         found = getattr(sys.modules.get(module), name, None) if module.startswith("thali.") else None
         if not (isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields")):
-            raise InvalidFileError(f"The file names a {kind!r} that this version does not know.")
+            raise InvalidFileError(f"The file names a {kind[:80]!r} that this version does not know.")
+        wrong = [key for key, hint in _hints(found).items() if not _is(parts[key], hint)]
+        if wrong:
+            raise ValueError(f"{name}.{wrong[0]} is a {type(parts[wrong[0]]).__name__}, which it cannot be")
         return found(**parts)
     return parts if sort == "dict" else list(parts.values())
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    """What the fields of a NamedTuple may hold."""
+    return get_type_hints(kind)
+
+
+def _is(value: Any, hint: Any) -> bool:
+    """Whether a value out of a file is what a field asks for; tuples come back as lists."""
+    origin = get_origin(hint)
+    if hint is Any:
+        return True
+    if origin in (Union, UnionType):
+        return any(_is(value, one) for one in get_args(hint))
+    if hint is int or hint is float:
+        kinds: Any = int | np.integer if hint is int else int | float | np.integer | np.floating
+        return isinstance(value, kinds) and not isinstance(value, bool)
+    if origin is dict:
+        return isinstance(value, dict) and all(_is(one, get_args(hint)[1]) for one in value.values())
+    kind = origin or hint
+    return isinstance(value, list | tuple if kind is tuple else kind)

@@ -10,7 +10,7 @@ import zlib
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO, cast
+from typing import TextIO
 
 import numpy as np
 
@@ -38,7 +38,7 @@ def read_delimited(path: Path, delimiter: str) -> Cells:
 
 def _open(path: Path) -> TextIO:
     if path.suffix.lower() == ".gz":
-        return cast(TextIO, unpacked_text(path))
+        return unpacked_text(path)
     return path.open("r", encoding="utf-8-sig", newline="")
 
 
