@@ -79,11 +79,11 @@ def craft(folder: Path, fit: Path, run: Path, scale: int = 1) -> list[Path]:
         return made[-1]
 
     # zips that unpack to gigabytes, and arrays that say they are large
-    long_member(place("unpacks.npz"), "X.npy", header((2**13 * scale, 2**13)), 512 * scale, {})
-    long_member(place("unpacks-a-little.npz"), "X.npy", header((11796480, 8), "|u1"), 90, {})
+    long_member(place("unpacks.npz"), "X.npy", header((2**10 * scale, 2**13), "<f8"), 64 * scale + 16, {})
+    long_member(place("unpacks-a-little.npz"), "X.npy", header((2**20, 9), "|u1"), 9, {})
     parts = members(fit.read_bytes())
-    long_member(place("unpacks.thali"), "history/more.npy", header((2**25 * scale,)), 256 * scale, parts)
-    long_member(place("not-an-array.thali"), "room", b"", 60 * scale, parts)
+    long_member(place("unpacks.thali"), "history/more.npy", header((2**22 * scale,)), 32 * scale, parts)
+    long_member(place("not-an-array.thali"), "room", b"", 20 * scale, parts)
     for i, shape in enumerate(["(10000000000, 2)", "(4611686018427387904, 4)", "(0, 10000000000)", "(-4, -4)"]):
         place(f"promises-{i}.npy").write_bytes(header(shape) + ZEROS[:64])
         place(f"promises-{i}.npz").write_bytes(zipped([("X.npy", header(shape) + ZEROS[:64])]))
@@ -116,7 +116,7 @@ def craft(folder: Path, fit: Path, run: Path, scale: int = 1) -> list[Path]:
         changed(fit, place(f"prior-{name}.thali"), lambda meta, prior=prior: meta["model"].update(prior=prior))
     deep = json.dumps({"format": 1, "members": [], "x": 0}).replace("0", "[" * 100_000 + "]" * 100_000)
     place("deep.thali").write_bytes(zipped([("meta.json", deep.encode())]))
-    wide = b'{"format": 1, "members": [], "x": [' + b"[]," * 10**7 + b"0]}"
+    wide = b'{"format": 1, "members": [], "x": [' + b"[]," * 2 * 10**6 + b"0]}"
     place("wide.thali").write_bytes(zipped([("meta.json", wide)]))
     place("digits.thali").write_bytes(zipped([("meta.json", b'{"format": ' + b"9" * 10**6 + b"}")]))
 
@@ -149,7 +149,7 @@ def craft(folder: Path, fit: Path, run: Path, scale: int = 1) -> list[Path]:
     marks = [i for i in range(len(content)) if content[i : i + 4] == b"PK\x01\x02"]
     place("encrypted.thali").write_bytes(zip_bytes(lambda b: [b.__setitem__(i + 8, 1) for i in marks], content))
     place("method.thali").write_bytes(zip_bytes(lambda b: [b.__setitem__(i + 10, 99) for i in marks], content))
-    place("shared.npz").write_bytes(_overlapping(header((2**20, 16)) + ZEROS * 128, 40))
+    place("shared.npz").write_bytes(_overlapping(header((2**18, 16)) + ZEROS * 32, 40))
 
     # sparse matrices that point elsewhere
     sparse(place("far.npz"), indices=np.array([0, 10**9]))
@@ -169,9 +169,9 @@ def craft(folder: Path, fit: Path, run: Path, scale: int = 1) -> list[Path]:
     sparse(place("dia.npz"), format=np.array(b"dia"), data=np.ones((2, 5)), offsets=np.array([2**40, -(2**40)]))
 
     # text
-    place("bomb.csv.gz").write_bytes(gzip.compress(b"1,2\n" * 10**7))
-    place("line.csv.gz").write_bytes(gzip.compress(b"1," * 10**7))
-    place("zeros.csv.gz").write_bytes(gzip.compress(ZEROS * 300))
+    place("bomb.csv.gz").write_bytes(gzip.compress(b"1,2\n" * 10**6))
+    place("line.csv.gz").write_bytes(gzip.compress(b"1," * 10**6))
+    place("zeros.csv.gz").write_bytes(gzip.compress(ZEROS * 4))
     place("wide.csv").write_bytes(b"," * 3 * 10**6)
 
     # what is no file

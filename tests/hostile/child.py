@@ -1,14 +1,8 @@
-"""Opens files, one for each line of its input, uses what they hold, and says what came of it. It may be killed by them.
+"""Opens files, uses what they hold, and says what came of it. It runs in a process of its own, which they may end."""
 
-The parent sends {"path": ..., "use": true}; the answer is {"error": the class and the words, or null, "seconds": CPU
-time of the opening, "total": of all, "megabytes": by which memory rose}.
-"""
-
-import json
 import os
 import resource
 import signal
-import sys
 import time
 import traceback
 import warnings
@@ -25,7 +19,7 @@ from thali.errors import ThaliError
 from thali.io import read_table
 from thali.run import run_chains
 
-ROOM = 3 * 2**30  # of addresses beyond what it has after the first files: a bomb ends in a MemoryError
+ROOM = 3 * 2**30  # of addresses beyond what it has at first: a bomb ends in a MemoryError
 PATIENCE = 0.5  # seconds after which a run that goes on is interrupted
 
 
@@ -79,8 +73,9 @@ def use(found: Any, path: Path) -> None:
         lambda: found.heldout_score(X, mask),
         lambda: found.sample(2, random_state=0),
         lambda: found.posterior_.draws,
-        lambda: found.save(path.with_suffix(".again")),
     ]
+    if not path.is_dir():  # a run that is saved is removed
+        calls.append(lambda: found.save(path.with_suffix(".again")))
     if hasattr(found, "partial_fit"):
         calls.append(lambda: found.set_params(max_time=0.2, n_jobs=1, verbose=False).partial_fit(X))
     for call in calls:
@@ -88,8 +83,9 @@ def use(found: Any, path: Path) -> None:
             call()
 
 
-def answer(job: dict[str, Any]) -> dict[str, Any]:
-    path = Path(job["path"])
+def answer(path: Path) -> dict[str, Any]:
+    """{"error": the class and the words, or None, "seconds": CPU time of the opening, "megabytes": by which memory
+    rose}."""
     error = None
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before, began = memory("VmRSS"), time.process_time()
@@ -97,8 +93,7 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
     try:
         found = open_file(path)
         opened = time.process_time() - began
-        if job["use"]:
-            use(found, path)
+        use(found, path)
     except ThaliError as caught:
         error = f"{type(caught).__name__}: {caught}"
     except BaseException as caught:
@@ -106,26 +101,16 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
         error = f"raw {type(caught).__name__}: {caught}\n{where}"
     total = time.process_time() - began
     grown = memory("VmHWM") - before
-    return {"error": error, "seconds": opened or total, "total": total, "megabytes": grown}
+    return {"error": error, "seconds": opened or total, "megabytes": grown}
 
 
-def main() -> None:
+def serve(line: Any) -> None:
+    """Answer until there is nothing more to open, or one of the files ends it."""
     warnings.simplefilter("ignore")
     estimator.run_chains = run_for_a_while  # type: ignore[assignment]
     signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # nothing else may be printed among the answers
-    for line in sys.stdin:
-        job = json.loads(line)
-        if "limit" in job:
-            size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_AS, (size + ROOM, size + ROOM))
-            reply: dict[str, Any] = {}
-        else:
-            reply = answer(job)
-        answers.write(json.dumps(reply) + "\n")
-        answers.flush()
-
-
-if __name__ == "__main__":
-    main()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + ROOM, size + ROOM))
+    while True:
+        line.send(answer(Path(line.recv())))
