@@ -17,7 +17,7 @@ from thali.variational_posterior import Factors, Variational
 
 Array = np.ndarray
 
-_PART = Spec | str | None  # "auto"
+_PARTS = ("prior", "observation", "inference")
 _SETTING = bool | int | float | str | None
 _BITS = 2**23  # unpacked at a time
 
@@ -32,8 +32,8 @@ def check_about(about: Any) -> None:
     if type(about.n_dims) is not int or about.n_dims < 1 or len(names) not in (0, about.n_dims):
         raise ValueError("its words do not fit its dims")
     for name, value in about.params.items():
-        plain = isinstance(value, _PART if name in ("prior", "observation", "inference") else _SETTING)
-        if not plain:
+        kind = _SETTING if name not in _PARTS else Spec | str if name == "inference" else Spec | None
+        if not isinstance(value, kind):
             raise ValueError(f"{name} is no setting")
 
 

@@ -1,12 +1,13 @@
 """Opens files, uses what they hold, and says what came of it. It runs in a process of its own, which they may end."""
 
+import io
 import os
 import resource
 import signal
 import time
 import traceback
 import warnings
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import thali
 from hostile.whole import counts, rows
 from thali import PoissonGamma, estimator
+from thali.cli import inspect_fit
 from thali.errors import ThaliError
 from thali.io import read_table
 from thali.run import run_chains
@@ -33,6 +35,8 @@ def memory(field: str) -> float:
 
 def open_file(path: Path) -> Any:
     if path.is_dir():
+        with suppress(ThaliError):
+            inspect_fit._run(path, path)
         try:
             return thali.resume(path, rows(), n_jobs=1, verbose=False, max_time=0.2)
         except KeyboardInterrupt:
@@ -73,13 +77,14 @@ def use(found: Any, path: Path) -> None:
         lambda: found.heldout_score(X, mask),
         lambda: found.sample(2, random_state=0),
         lambda: found.posterior_.draws,
+        lambda: inspect_fit._show_fit(path, inspect_fit._fit(found)),
     ]
     if not path.is_dir():  # a run that is saved is removed
         calls.append(lambda: found.save(path.with_suffix(".again")))
     if hasattr(found, "partial_fit"):
         calls.append(lambda: found.set_params(max_time=0.2, n_jobs=1, verbose=False).partial_fit(X))
     for call in calls:
-        with suppress(ThaliError):
+        with suppress(ThaliError), redirect_stdout(io.StringIO()):
             call()
 
 

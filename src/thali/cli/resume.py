@@ -76,4 +76,10 @@ def recall(folder: Path) -> dict[str, Any]:
     from thali import files
 
     path = folder / "command.thali"
-    return files.read(path)[0] if path.exists() else {}
+    if not path.exists():
+        return {}
+    command = files.read(path)[0]
+    kinds = {"file": str, "holdout": int | float, "seed": int}
+    if not all(isinstance(command[name], kind) for name, kind in kinds.items() if name in command):
+        raise files.damaged(path, "its words are none of a command")
+    return command
