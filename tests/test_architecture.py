@@ -111,6 +111,9 @@ LAYERS = (
             "locks",
             "whole_files",
             "row_digests",
+            "limits",
+            "archives",
+            "sparse_input",
         },
     ),
 )
@@ -180,6 +183,7 @@ SIDEWAYS = {
     ("binary", "errors"),
     ("plain_numbers", "errors"),
     ("plain_numbers", "cell_text"),
+    ("sparse_input", "errors"),
 }
 
 # Lower, and still out of reach.

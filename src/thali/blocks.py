@@ -11,6 +11,7 @@ from scipy.sparse import issparse
 
 from thali.errors import InvalidDataError, InvalidDataTypeError
 from thali.plain_numbers import plain_numbers
+from thali.sparse_input import checked_csr
 
 Array = np.ndarray
 
@@ -28,6 +29,7 @@ class RowBlocks:
             raise InvalidDataError(f"X must have a row and a dim at least. Got {X.shape}.")
         if X.dtype.kind not in "fiub":
             raise InvalidDataTypeError(f"X must hold real numbers. Got dtype {X.dtype}.")
+        X = checked_csr(X) if issparse(X) else X
         self._X, self._check = X, check
         self.n_rows, self.n_dims = X.shape
         self.batch_size = min(batch_size, self.n_rows)
@@ -66,9 +68,9 @@ def on_disk(X: Any) -> bool:
 
 
 def check_batch(X: Any, n_dims: int | None = None) -> Array:
-    """A batch as a matrix of doubles with so many dims, NaN where a cell is missing; CSR matrices stay as they are."""
+    """A batch as a matrix of doubles with so many dims, NaN where a cell is missing; sparse ones as CSR."""
     if issparse(X):
-        return X.astype(np.float64)
+        return checked_csr(X)
     X = plain_numbers(X)
     try:
         X = np.ascontiguousarray(X, dtype=np.float64)

@@ -4,7 +4,6 @@ import os
 from typing import Any, Self
 
 import numpy as np
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
@@ -33,6 +32,7 @@ from thali.rng import make_generator, spawn
 from thali.row_digests import row_digests
 from thali.run import Chain, Result, resolve_n_jobs, run_chains
 from thali.saving import fingerprint
+from thali.sparse_input import checked_csr, issparse
 from thali.spec import Spec, positive
 from thali.stream_fit import StreamFit, as_before_if_a_stream_fails
 from thali.stream_protocols import Blockwise, Streaming
@@ -207,6 +207,7 @@ class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, T
         """X as float64; sparse matrices where the caller can use them and the observation model takes them."""
         X = plain_numbers(X)
         form = "csr" if sparse and getattr(self.observation, "takes_sparse", False) else False
+        X = checked_csr(X) if form and issparse(X) else X
         try:
             X = validate_data(
                 self, X, reset=reset, dtype=np.float64, order="C", ensure_all_finite="allow-nan", accept_sparse=form

@@ -9,6 +9,7 @@ from scipy import sparse
 from thali.errors import InvalidDataError, InvalidParameterError
 from thali.plain_numbers import plain_numbers
 from thali.rng import Seed, make_generator
+from thali.sparse_input import checked_csr
 
 __all__ = ["perplexity", "split_tokens"]
 
@@ -23,7 +24,7 @@ def split_tokens(X: Any, share: float = 0.5, *, random_state: Seed = 0) -> tuple
     if not (isinstance(share, float | int) and 0 < share < 1):
         raise InvalidParameterError(f"share must lie between 0 and 1. Got {share!r}.")
     is_sparse = sparse.issparse(X)
-    counts = sparse.csr_array(X if is_sparse else np.asarray(plain_numbers(X), dtype=float))
+    counts = checked_csr(X) if is_sparse else sparse.csr_array(np.asarray(plain_numbers(X), dtype=float))
     values = counts.data
     if not np.isfinite(values).all() or (values < 0).any() or (values != np.floor(values)).any():
         raise InvalidDataError("X must hold counts: whole numbers, zero or more, none missing.")
@@ -42,7 +43,7 @@ def perplexity(rates: Any, X: Any) -> float:
     """exp of minus the mean log probability of a token of the counts X, whose row n has probabilities in proportion to
     rates[n] (n_dims,). A token that has none makes it infinite."""
     rates = np.asarray(rates, dtype=float)
-    counts = sparse.coo_array(X if sparse.issparse(X) else np.asarray(plain_numbers(X), dtype=float))
+    counts = sparse.coo_array(checked_csr(X) if sparse.issparse(X) else np.asarray(plain_numbers(X), dtype=float))
     if rates.shape != counts.shape:
         raise InvalidDataError(f"rates must have the shape {counts.shape} of X. Got {rates.shape}.")
     n_tokens = float(counts.data.sum())

@@ -6,16 +6,21 @@ column, so that a thousand draws take no more arrays than one. Only classes of t
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from functools import cache
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from thali.archives import number_dtype
 from thali.errors import InvalidFileError
 from thali.ragged import Ragged
 from thali.spec import Spec
 from thali.spec_json import from_json
 
 Array = np.ndarray
+
+_FEW = 1000  # things that may have no number of their own
 
 
 def pack(things: Sequence[Any], name: str, arrays: dict[str, Array]) -> Any:
@@ -44,20 +49,36 @@ def pack(things: Sequence[Any], name: str, arrays: dict[str, Array]) -> Any:
 
 
 def unpack(form: Any, arrays: dict[str, Array], n: int) -> list[Any]:
-    """The n things that `pack` was given."""
+    """The n things that `pack` was given. A ValueError if there are not as many, or one array is asked for twice."""
+    longest = max((len(array) for array in arrays.values() if array.ndim), default=0)
+    if not 0 <= n <= max(longest, _FEW):  # many things that differ in nothing are none of ours
+        raise ValueError(f"it speaks of {n} things and has {longest} at most")
+    return _unpacked(form, arrays, n, set())
+
+
+def _unpacked(form: Any, arrays: dict[str, Array], n: int, taken: set[str]) -> list[Any]:
     if "parts" in form:
-        columns = {key: unpack(part, arrays, n) for key, part in form["parts"]}
+        columns = {key: _unpacked(part, arrays, n, taken) for key, part in form["parts"]}
         return [_put_together(form["kind"], {key: column[i] for key, column in columns.items()}) for i in range(n)]
     if "value" in form:
+        if not (form["value"] is None or isinstance(form["value"], bool | int | float | str)):
+            raise ValueError("a value is none")
         return [form["value"]] * n
+    name = form["numbers"] if "numbers" in form else form["arrays"]
+    if name in taken:
+        raise ValueError(f"{str(name)[:80]} stands for two things")
+    taken.add(name)
     if "numbers" in form:
-        numbers = arrays[form["numbers"]].tolist()
+        if arrays[name].ndim != 1:
+            raise ValueError(f"{name} is no list of numbers")
+        numbers = arrays[name].tolist()
     else:
-        ragged = Ragged(arrays[f"{form['arrays']}.values"], arrays[f"{form['arrays']}.shapes"])
-        if not ragged.is_sound() or ragged.values.dtype.kind not in "biuf":
-            raise ValueError(f"{form['arrays']} does not have the size that it says")
-        numbers = [ragged[i].astype(form["dtype"], order=form["order"])[()] for i in range(len(ragged))]
-        numbers = numbers * n if form["same"] else numbers
+        ragged = Ragged(arrays[f"{name}.values"], arrays[f"{name}.shapes"])
+        if not ragged.is_sound() or ragged.values.dtype.kind not in "biuf" or form["order"] not in ("C", "F"):
+            raise ValueError(f"{name} does not have the size that it says")
+        dtype = number_dtype(form["dtype"])
+        numbers = [ragged[i].astype(dtype, order=form["order"])[()] for i in range(len(ragged))]
+        numbers = numbers * n if form["same"] is True and len(numbers) == 1 else numbers
     if len(numbers) != n:
         raise ValueError(f"{len(numbers)} values where there should be {n}")
     return numbers
@@ -92,6 +113,8 @@ def _taken_apart(thing: Any) -> tuple[str, dict[str, Any] | None]:
 
 
 def _put_together(kind: str, parts: dict[str, Any]) -> Any:
+    if not isinstance(kind, str):
+        raise ValueError("a kind has no name")
     sort, _, name = kind.partition(" ")
     if sort == "spec":
         return from_json({"spec": name} | parts)
@@ -99,6 +122,31 @@ def _put_together(kind: str, parts: dict[str, Any]) -> Any:
         module, _, name = name.rpartition(".")
         found = getattr(sys.modules.get(module), name, None) if module.startswith("thali.") else None
         if not (isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields")):
-            raise InvalidFileError(f"The file names a {kind!r} that this version does not know.")
+            raise InvalidFileError(f"The file names a {kind[:80]!r} that this version does not know.")
+        wrong = [key for key, hint in _hints(found).items() if not _is(parts[key], hint)]
+        if wrong:
+            raise ValueError(f"{name}.{wrong[0]} is a {type(parts[wrong[0]]).__name__}, which it cannot be")
         return found(**parts)
     return parts if sort == "dict" else list(parts.values())
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    """What the fields of a NamedTuple may hold."""
+    return get_type_hints(kind)
+
+
+def _is(value: Any, hint: Any) -> bool:
+    """Whether a value out of a file is what a field asks for; tuples come back as lists."""
+    origin = get_origin(hint)
+    if hint is Any:
+        return True
+    if origin in (Union, UnionType):
+        return any(_is(value, one) for one in get_args(hint))
+    if hint is int or hint is float:
+        kinds: Any = int | np.integer if hint is int else int | float | np.integer | np.floating
+        return isinstance(value, kinds) and not isinstance(value, bool)
+    if origin is dict:
+        return isinstance(value, dict) and all(_is(one, get_args(hint)[1]) for one in value.values())
+    kind = origin or hint
+    return isinstance(value, list | tuple if kind is tuple else kind)

@@ -45,4 +45,5 @@ class Ragged:
         """Whether the flat values are as long as the shapes say."""
         sizes = self.shapes.astype(float).prod(axis=1)  # whole numbers may wrap around
         fits = (self.shapes >= 0).all() and (sizes <= 8.0 * len(self.values)).all()
-        return bool(fits) and self._start[-1] == len(self.values)
+        stored = np.ceil(sizes / 8) if self.is_binary else sizes
+        return bool(fits) and float(stored.sum()) == len(self.values)  # the running sum in `_start` may wrap, too

@@ -7,6 +7,8 @@ import numpy as np
 
 from thali.errors import InvalidParameterError
 
+_LARGEST_POOL = 256  # words of a pool of seeds; numpy makes 4
+
 Seed = Any  # None, an int, a numpy Generator or a (legacy) numpy RandomState
 
 
@@ -39,9 +41,11 @@ def freeze(rng: np.random.Generator) -> dict[str, Any]:
 
 def thaw(state: dict[str, Any]) -> np.random.Generator:
     """The generator that `freeze` saw."""
-    kind = getattr(np.random, state["bits"]["bit_generator"])
-    if not issubclass(kind, np.random.BitGenerator):
-        raise ValueError(f"{kind.__name__} is no bit generator")
-    bits = kind(np.random.SeedSequence(**state["seeds"]))
+    name, seeds = state["bits"]["bit_generator"], state["seeds"]
+    if name not in ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"):
+        raise ValueError(f"{str(name)[:80]!r} is no bit generator")
+    if not 0 < seeds["pool_size"] <= _LARGEST_POOL:  # mixing one takes the square of its size
+        raise ValueError("the pool of its seeds is too large")
+    bits = getattr(np.random, name)(np.random.SeedSequence(**seeds))
     bits.state = state["bits"]
     return np.random.Generator(bits)

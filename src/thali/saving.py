@@ -17,7 +17,14 @@ from thali.model import Model
 from thali.packing import pack, unpack
 from thali.posterior import Draws, Posterior
 from thali.ragged import Ragged
-from thali.soundness import check_about, check_draws, check_variational
+from thali.soundness import (
+    check_about,
+    check_draws,
+    check_history,
+    check_stream,
+    check_variational,
+    table_of_pairs,
+)
 from thali.spec_json import from_json, to_json
 from thali.stream_protocols import Blockwise
 from thali.streams import Stream
@@ -81,8 +88,8 @@ class About(NamedTuple):
             from_json(meta["model"]),
             Choice(from_json(meta["inference"]), meta["reason"]),
             meta["data_fingerprint"],
-            int(meta["n_dims"]),
-            list(meta["dim_names"]),
+            meta["n_dims"],
+            meta["dim_names"],
         )
         check_about(about)
         return about
@@ -113,7 +120,7 @@ def save(fit: SavedFit, path: str | os.PathLike[str]) -> None:
         arrays["row_digests"] = fit.posterior.row_digests
     if fit.stream is not None:
         meta["stream"] = fit.stream.to_file(arrays)
-    files.write(path, meta, arrays)
+    files.write(path, meta, arrays, needed=table_of_pairs(fit.posterior))
 
 
 def _draws_to_arrays(posterior: Draws) -> dict[str, np.ndarray]:
@@ -134,13 +141,18 @@ def load(path: str | os.PathLike[str]) -> SavedFit:
             posterior: Any = _variational(meta["variational"], arrays, about)
         else:
             posterior = _draws(arrays, about)
+        if table_of_pairs(posterior) > files.room(path):
+            raise ValueError("it has more features than its size allows")
+        history = _group(arrays, "history/")
+        check_history(history, posterior, about)
         posterior.row_digests = _row_digests(arrays, posterior)
         stream = None
         if "stream" in meta:
             kind = BlockRun if isinstance(about.choice.inference, Blockwise) else Stream
             stream = kind.from_file(meta["stream"], arrays, about.choice.inference, about.model)
+            check_stream(stream, posterior, about)
             posterior.filters = stream.filters()
-        return SavedFit(about, posterior, _group(arrays, "history/"), stream)
+        return SavedFit(about, posterior, history, stream)
 
 
 def _draws(arrays: dict[str, np.ndarray], about: About) -> Draws:

@@ -7,20 +7,67 @@ from typing import Any
 
 import numpy as np
 
+from thali import limits
 from thali.model import lacking
-from thali.posterior import Draws
+from thali.posterior import Draws, Posterior
+from thali.ragged import Ragged
+from thali.spec import Spec
 from thali.spec_json import to_json
 from thali.variational_posterior import Factors, Variational
 
 Array = np.ndarray
 
+_PARTS = ("prior", "observation", "inference")
+_SETTING = bool | int | float | str | None
+_BITS = 2**23  # unpacked at a time
+
 
 def check_about(about: Any) -> None:
-    """The parts fit together, and words are words."""
+    """The parts fit together, words are words, and settings are settings."""
     wrong = lacking(about.model.prior, about.model.observation, about.choice.inference)
-    texts = (about.choice.reason, about.data_fingerprint, *about.dim_names)
-    if wrong or not all(isinstance(text, str) for text in texts) or len(about.dim_names) not in (0, about.n_dims):
-        raise ValueError("; ".join(wrong) or "its words do not fit its dims")
+    names = about.dim_names
+    texts = (about.choice.reason, about.data_fingerprint, *names)
+    if wrong or not all(isinstance(text, str) for text in texts) or not isinstance(names, list):
+        raise ValueError("; ".join(wrong) or "its words are none")
+    if type(about.n_dims) is not int or about.n_dims < 1 or len(names) not in (0, about.n_dims):
+        raise ValueError("its words do not fit its dims")
+    for name, value in about.params.items():
+        kind = _SETTING if name not in _PARTS else Spec | str if name == "inference" else Spec | None
+        if not isinstance(value, kind):
+            raise ValueError(f"{name} is no setting")
+
+
+def table_of_pairs(posterior: Draws | Variational) -> int:
+    """Bytes of a table of all pairs of features, which are compared with each other."""
+    if isinstance(posterior, Draws):
+        n_features = int(posterior.packed_z.shapes[:, 1].max(initial=0))
+    else:
+        n_features = posterior.z_prob.shape[1]
+    return limits.DOUBLE * n_features**2
+
+
+def check_history(history: dict[str, Array], posterior: Posterior, about: Any) -> None:
+    """Traces of numbers: one row for each chain, restart or pass, and as many columns in all of them."""
+    traces = [values for values in history.values() if values.ndim == 2]
+    flat = [values for values in history.values() if values.ndim == 1]
+    lengths = {values.shape for values in traces}
+    if len(traces) + len(flat) < len(history) or not traces or len(lengths) > 1 or 0 in traces[0].shape:
+        raise ValueError("its history has gaps")
+    n_runs = len(traces[0])
+    if not all(len(values) in (1, n_runs) for values in flat):
+        raise ValueError("its history has gaps")
+    by_chains = isinstance(posterior, Draws) and not hasattr(about.choice.inference, "n_restarts")
+    if by_chains and n_runs != posterior.n_chains:
+        raise ValueError("its history is that of other chains")
+
+
+def check_stream(stream: Any, posterior: Posterior, about: Any) -> None:
+    """What goes on with more rows belongs to the same fit."""
+    if isinstance(posterior, Draws):
+        if stream.rows.shape != (posterior.n_rows, about.n_dims) or len(stream.chains) != posterior.n_chains:
+            raise ValueError("its rows are not those of its draws")
+    else:
+        check_variational(about.choice.inference.posterior(stream.state), about)
 
 
 def check_draws(posterior: Draws, n_dims: int) -> None:
@@ -46,10 +93,10 @@ def check_draws(posterior: Draws, n_dims: int) -> None:
     }
     if not all(sound.values()):
         raise ValueError(f"{next(name for name in sound if not sound[name])} does not fit the rest")
-    for i in range(len(Z)):
-        counts = Z[i].sum(axis=0, dtype=np.int64)
-        if not np.array_equal(counts[counts > 0], books["counts"][i]):
-            raise ValueError("Z does not have the features that it says")
+    _check_counts(Z, books["counts"])
+    n_columns = getattr(posterior.model.prior, "n_features", None)
+    if n_columns is not None and (Z.shapes[:, 1] != n_columns).any():
+        raise ValueError("Z does not have the columns of its prior")
     for part in ("prior", "observation"):
         spec = getattr(posterior.model, part)
         for end in (np.min, np.max):  # domains are intervals
@@ -61,6 +108,31 @@ def check_draws(posterior: Draws, n_dims: int) -> None:
                 extreme = end(values, axis=(0, 1))
                 edge[name] = extreme if extreme.ndim else float(extreme)
             check_concrete(spec.replace(**edge), n_dims)
+
+
+def _check_counts(Z: Ragged, counts: Ragged) -> None:
+    """The columns that are not empty have as many ones as it says; draws of one size are looked at together."""
+    stored = (Z.shapes.prod(axis=1) + 7) // 8
+    start = np.cumsum(stored) - stored
+    where = np.cumsum(counts.shapes[:, 0]) - counts.shapes[:, 0]
+    for n_columns in np.unique(Z.shapes[:, 1]):
+        same = np.flatnonzero(Z.shapes[:, 1] == n_columns)
+        n_rows = int(Z.shapes[same[0], 0])
+        at_once = max(_BITS // max(n_rows * int(n_columns), 1), 1)
+        for some in np.split(same, range(at_once, len(same), at_once)):
+            packed = Z.values[start[some][:, None] + np.arange(stored[some[0]])]
+            bits = np.unpackbits(packed, axis=1, count=n_rows * int(n_columns)).reshape(len(some), n_rows, -1)
+            found = bits.sum(axis=1, dtype=np.int64)
+            told = np.repeat(where[some], counts.shapes[some, 0]) + _steps(counts.shapes[some, 0])
+            if not np.array_equal((found > 0).sum(axis=1), counts.shapes[some, 0]) or not np.array_equal(
+                found[found > 0], counts.values[told]
+            ):
+                raise ValueError("Z does not have the features that it says")
+
+
+def _steps(lengths: Array) -> Array:
+    """0, 1, ... anew for each length."""
+    return np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
 
 def check_variational(posterior: Variational, about: Any) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from thali import distributions, inference, observations, priors
+from thali.archives import number_dtype
 from thali.errors import InvalidFileError
 from thali.model import Model
 from thali.priors import decays, distances
@@ -40,8 +41,9 @@ def from_json(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if "array" in value:
-        return np.array(value["array"], dtype=np.dtype(value["dtype"]))
-    kind = _KINDS.get(value.get("spec", ""))
+        return np.array(value["array"], dtype=number_dtype(value["dtype"]))
+    name = value.get("spec")
+    kind = _KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise InvalidFileError(f"The file names a component {value.get('spec')!r} that this version does not know.")
+        raise InvalidFileError(f"The file names a component {str(name)[:80]!r} that this version does not know.")
     return kind(**{k: from_json(v) for k, v in value.items() if k != "spec"})

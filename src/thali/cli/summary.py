@@ -57,7 +57,7 @@ def disagreement(summary: dict[str, Any]) -> str:
 
 def plus_minus(mean: float, sd: float) -> str:
     """As many digits as the spread leaves certain: 0.243 +- 0.008, 1.3 +- 0.4, 1200 +- 30."""
-    if not sd > 0:
+    if not 0 < sd < np.inf:
         return f"{mean:.3g}"
     first = int(np.floor(np.log10(sd)))
     decimals = max(0, 1 - first if sd / 10**first < 2 else -first)

@@ -11,7 +11,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO, cast
+from typing import TextIO
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from thali.errors import InvalidDataError
 from thali.io.cells import Cells, Place, cell_error, infinite_error, no_numbers_error
 from thali.io.header import find_header
 from thali.io.row_names import are_numbered, check_numbers, checked_names, count_the_rows, name_rows
+from thali.io.text import lines, unpacked_text
 
 
 def read_delimited(path: Path, delimiter: str) -> Cells:
@@ -37,8 +38,9 @@ def read_delimited(path: Path, delimiter: str) -> Cells:
 
 
 def _open(path: Path) -> TextIO:
-    opener = gzip.open if path.suffix.lower() == ".gz" else open
-    return cast(TextIO, opener(path, "rt", encoding="utf-8-sig", newline=""))
+    if path.suffix.lower() == ".gz":
+        return unpacked_text(path)
+    return path.open("r", encoding="utf-8-sig", newline="")
 
 
 class _Lines:
@@ -224,7 +226,7 @@ def _records(path: Path, file: TextIO, delimiter: str) -> Iterator[tuple[int, li
 
 def _text_lines(path: Path, file: TextIO) -> Iterator[str]:
     """Yield the lines of a text file, those of nothing but spaces as blank ones."""
-    for number_, line in enumerate(file, 1):
+    for number_, line in enumerate(lines(path, file), 1):
         if "\0" in line:
             raise InvalidDataError(
                 f"{path}, line {number_}: found a NUL byte, so this is not a text table. "

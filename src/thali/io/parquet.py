@@ -1,5 +1,6 @@
 """Read Parquet files through pandas and pyarrow, which are imported only when such a file is asked for."""
 
+import re
 from collections import Counter
 from decimal import Decimal
 from numbers import Real
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from thali import limits
 from thali.cell_text import listed, number, plain_missing
 from thali.errors import InvalidDataError
 from thali.io.cells import Cells, Place, cell_error, no_numbers_error
@@ -15,6 +17,9 @@ from thali.io.row_names import are_codes, are_mostly_text, checked_names, count_
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_TYPE = re.compile(r"[A-Za-z_]+\d{0,3}(\[.{1,60}\])?")
 
 
 def read_parquet(path: Path) -> Cells:
@@ -61,7 +66,10 @@ def _load(path: Path) -> "pd.DataFrame":
             f'pip install "thali[data]", or save the data as .csv or .npy'
         ) from error
     try:
-        return pd.read_parquet(path, engine="pyarrow")
+        text = _check_promises(path)
+        return pd.read_parquet(path, engine="pyarrow", read_dictionary=text)  # a text that repeats is there once
+    except InvalidDataError:
+        raise
     except Exception as error:  # a damaged file makes pyarrow and pandas raise anything, even KeyError
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InvalidDataError(f"{path} is not a Parquet file of plain columns ({reason}); write it anew") from error
@@ -78,6 +86,37 @@ def _index(index: "pd.Index") -> tuple[tuple[str, ...] | None, str]:
     if index.dtype.kind not in "fbc" and not index.hasnans and index.is_unique and all(names):
         return names, f"{called} names the rows"
     return None, f"{called} is left out, since it does not name the rows"
+
+
+def _check_promises(path: Path) -> list[str]:
+    """The columns of text; an error if what the file says of itself is out of proportion to its size."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    size = limits.stored_size(path)
+    room = limits.room_of_data(size)
+    with pq.ParquetFile(path, thrift_string_size_limit=room, thrift_container_size_limit=max(size, 10**6)) as file:
+        meta = file.metadata
+        groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
+        chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
+        cells = max(meta.num_rows * meta.num_columns, sum(max(chunk.num_values, 0) for chunk in chunks))
+        unpacked = sum(max(chunk.total_uncompressed_size, 0) for chunk in chunks)
+        if max(limits.DOUBLE * cells, unpacked) > room:
+            raise InvalidDataError(
+                f"{path} is out of proportion: {cells} cells in {size} bytes. If it is meant so, save it with "
+                f"numpy.save or as .csv"
+            )
+        _check_pandas(file.schema_arrow.pandas_metadata)
+        kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+        return [field.name for field in file.schema_arrow if any(is_kind(field.type) for is_kind in kinds)]
+
+
+def _check_pandas(said: Any) -> None:
+    """pandas makes arrays of the types that the file names: none of them may be of long texts."""
+    for part in ("columns", "column_indexes"):
+        for column in (said or {}).get(part) or []:
+            if not _TYPE.fullmatch(str((column or {}).get("numpy_type"))):
+                raise ValueError("its columns have no type that is known")
 
 
 def _is_text(column: "pd.Series") -> bool:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from thali import limits
 from thali.errors import InvalidDataError
 from thali.io.arrays import read_numpy
 from thali.io.cells import Cells, Place, infinite_error
@@ -78,10 +79,16 @@ def _reader(path: Path) -> Callable[[Path], Cells]:
 
 
 def _check_readable(path: Path) -> None:
-    """Open the file once, so that every format answers alike when it cannot be opened or is empty."""
-    if path.is_dir():
-        raise InvalidDataError(f"expected a data file, but {path} is a directory; name a file inside it")
+    """Open the file once, so that every format answers alike when it cannot be opened or is empty.
+
+    Only files are opened: a pipe would wait, and /dev/zero has no end.
+    """
     try:
+        wrong = limits.not_a_file(path) if os.path.exists(path) else None
+        if wrong == "it is a directory":
+            raise InvalidDataError(f"expected a data file, but {path} is a directory; name a file inside it")
+        if wrong is not None:
+            raise InvalidDataError(f"cannot read {path}: {wrong}")
         with path.open("rb") as file:
             first = file.read(1)
     except FileNotFoundError as error:

@@ -9,6 +9,7 @@ from scipy.special import gammaln
 from thali.binary import Array
 from thali.errors import InvalidDataError
 from thali.plain_numbers import plain_numbers
+from thali.sparse_input import checked_csr
 
 _LARGEST = 2.0**53  # whole numbers above it are not all there
 
@@ -16,13 +17,7 @@ _LARGEST = 2.0**53  # whole numbers above it are not all there
 def check_counts(X: Any) -> Any:
     """A float64 matrix with NaN for missing cells, or a CSR array if X is sparse; an error that says what is wrong."""
     if sparse.issparse(X):
-        if X.ndim != 2:
-            raise InvalidDataError(f"X must be a matrix (n_rows, n_dims). Got {X.ndim} axes.")
-        X = sparse.csr_array(X, dtype=np.float64)
-        if not X.has_canonical_format or (X.data == 0).any():
-            X = X.copy()
-            X.sum_duplicates()
-            X.eliminate_zeros()
+        X = checked_csr(X)
         values = X.data
         if np.isnan(values).any():
             raise InvalidDataError(

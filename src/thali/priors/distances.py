@@ -14,6 +14,7 @@ import scipy.sparse as sp
 
 from thali.errors import InvalidParameterError
 from thali.priors.decays import Decay, as_decay, check_decay
+from thali.sparse_input import check_coordinates, check_structure
 from thali.spec import Spec
 
 Array = np.ndarray
@@ -115,6 +116,7 @@ class SparseDistances(Spec):
         """Stored zeros are kept, the diagonal is zero whether stored or not."""
         if matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
             raise InvalidParameterError(f"distances must be square, with at least one row. Got shape {matrix.shape}.")
+        check_structure(matrix)
         table = sp.coo_array(matrix)
         return cls(
             int(matrix.shape[0]),
@@ -124,6 +126,7 @@ class SparseDistances(Spec):
         )
 
     def __post_init__(self) -> None:
+        check_coordinates(self.values, (self.rows, self.columns), self.n_rows, self.n_rows)
         _check_values(self.values, self.values[self.rows == self.columns])
         if len(np.unique(self.rows * self.n_rows + self.columns)) < len(self.rows):
             raise InvalidParameterError(
