@@ -56,7 +56,7 @@ def test_features_are_found(prior, bits, start):
 
 @pytest.mark.parametrize(
     "inference",
-    [MeanField(n_restarts=1, max_iter=200), StochasticMeanField(batch_size=40, n_restarts=1, n_epochs=4)],
+    [MeanField(n_restarts=1, start="empty"), StochasticMeanField(batch_size=40, n_restarts=1, n_epochs=4)],
     ids=["batch", "stochastic"],
 )
 def test_without_bits_every_row_has_every_feature(inference, tmp_path):
