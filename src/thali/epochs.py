@@ -137,6 +137,7 @@ class BlockRun:
             "state": pack([self.state], "stream/state", arrays),
             "trace": self.trace,
             "in_stream": self.in_stream,
+            "settled": self.settled,
         }
 
     @classmethod
@@ -146,5 +147,5 @@ class BlockRun:
         run.state = unpack(form["state"], arrays, 1)[0]
         inference.check_sound(run.state, model)
         run.trace = [(float(bound), int(k), int(n)) for bound, k, n in form["trace"]]
-        run.in_stream = bool(form["in_stream"])
+        run.in_stream, run.settled = bool(form["in_stream"]), bool(form.get("settled", False))
         return run
