@@ -40,8 +40,8 @@ SAMPLERS = [
     SliceSampler(**SHORT, start="empty"),
 ]
 OTHERS = [
-    MeanField(max_iter=5, n_restarts=2, truncation=4),
-    StochasticMeanField(n_epochs=2, batch_size=6, truncation=4, n_restarts=1, moves=False),
+    MeanField(max_iter=5, n_restarts=2, truncation=3),
+    StochasticMeanField(n_epochs=2, batch_size=6, truncation=3, n_restarts=1, moves=False),
     BPMeans(max_iter=5, n_restarts=2),
     ParticleFilter(n_particles=4),
 ]

@@ -222,7 +222,9 @@ def check_replacements(tmp_path: Path, n_some: int | None) -> None:
     newer.check(wholes[1])
     ends = []
     for point in points(n_calls, n_some):
-        replaced_at(older, newer, half, point)
+        if replaced_at(older, newer, half, point) >= 0:  # a call that fails (the folder is there) has no "after"
+            newer.check(wholes[1])
+            continue
         assert holds_run(newer.run) or newer.output.exists(), point
         newer.recover()
         ends.append(wholes.index(newer.output.read_bytes()))

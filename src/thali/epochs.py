@@ -187,6 +187,7 @@ class BlockRun:
             "seen": None if self.seen is None else pack([self.seen], "stream/seen", arrays),
             "given": None if self.young is None else pack([self.given], "stream/given", arrays),
             "young": None if self.young is None else rows_to_file(self.young, arrays),
+            "settled": self.settled,
         }
 
     @classmethod
@@ -196,7 +197,7 @@ class BlockRun:
         run.state = unpack(form["state"], arrays, 1)[0]
         inference.check_sound(run.state, model)
         run.trace = [(float(bound), int(k), int(n)) for bound, k, n in form["trace"]]
-        run.in_stream = bool(form["in_stream"])
+        run.in_stream, run.settled = bool(form["in_stream"]), bool(form.get("settled", False))
         run.n_begun = int(form.get("n_begun", 0))
         if form.get("seen") is not None:
             run.seen = unpack(form["seen"], arrays, 1)[0]

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array, issparse, vstack
 
 from thali.errors import ThaliError
+from thali.sparse_input import check_coordinates
 
 Array = np.ndarray
 
@@ -45,8 +46,9 @@ def rows_from_file(form: Any, arrays: dict[str, Array]) -> Any:
         if values.shape != (n_rows, n_dims):
             raise ValueError("its first rows do not have the shape that they say")
         return np.ascontiguousarray(values, dtype=np.float64)
-    where = (np.asarray(arrays[f"stream/young.{axis}"], dtype=np.int64) for axis in ("row", "dim"))
-    return csr_array(coo_array((np.asarray(values, dtype=np.float64), tuple(where)), shape=(n_rows, n_dims)))
+    where = arrays["stream/young.row"], arrays["stream/young.dim"]
+    check_coordinates(values, where, n_rows, n_dims)
+    return csr_array(coo_array((values.astype(np.float64), where), shape=(n_rows, n_dims)))
 
 
 def checked_rows(young: Any, given: Any, model: Any, n_seen: int) -> Any:
