@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import coo_array, csr_array, issparse, vstack
 
+from thali import limits
 from thali.errors import ThaliError
 from thali.sparse_input import check_coordinates
 
@@ -47,6 +48,8 @@ def rows_from_file(form: Any, arrays: dict[str, Array]) -> Any:
             raise ValueError("its first rows do not have the shape that they say")
         return np.ascontiguousarray(values, dtype=np.float64)
     where = arrays["stream/young.row"], arrays["stream/young.dim"]
+    if limits.DOUBLE * n_rows > limits.room_of_fit(values.nbytes):  # a row without entries takes a number, too
+        raise ValueError("its first rows are more than their entries allow")
     check_coordinates(values, where, n_rows, n_dims)
     return csr_array(coo_array((values.astype(np.float64), where), shape=(n_rows, n_dims)))
 

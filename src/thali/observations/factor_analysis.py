@@ -14,12 +14,11 @@ class FactorAnalysis(WeightedGaussian):
 
     noise_var, feature_var, offset, scale, origin: as in `LinearGaussian`; here each dim has its own noise and the
     offset is learned, unless said otherwise.
-    noise_floor: a share of each dim's variance below which learned noise does not go, or "uniqueness": the noise that
-    an ordinary factor analysis leaves, its number of factors chosen by hidden cells; where it finds at most three in at
-    most 100 rows, which says little, a share that is chosen by hidden cells, too. On real data the number of features
-    is a function of the floor.
+    noise_floor: a share of each dim's variance (without odd cells) below which learned noise does not go, or
+    "uniqueness": 0.7 of the noise that an ordinary factor analysis leaves, less in few rows. Its number of factors is
+    chosen by hidden cells. On real data the number of features is a function of the floor. Dims may be in any units.
     weight_var: fixed, since only its product with feature_var can be known. Of each feature, the value that is largest
-    in size is shown as positive.
+    in size, in units of its dim's noise, is shown as positive.
     ard: None, or how alike the variances of the features are: each has its own, feature_var times a draw of
     InverseGamma(ard, ard) (times its square for Laplace weights), so that features of different strength pay the same.
     """
