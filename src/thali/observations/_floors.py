@@ -8,24 +8,12 @@ chance moves an estimate from so many cells.
 import numpy as np
 from scipy.special import gammaincinv
 
-from thali.observations._odd_cells import spreads
 from thali.observations._uniqueness import Uniqueness
 
 Array = np.ndarray
 
 _SHARE = 0.7  # of the noise that is left, at most
 _CHANCE = 0.01  # with which noise of the size that is left would seem to be at its floor
-_MOSTLY_EQUAL = 0.1  # of the variance of a dim of which more than half of the cells are equal
-
-
-def floor_share(found: Uniqueness, X: Array, scale: Array) -> Array:
-    """The floor of each dim as a share of its variance `scale`.
-
-    In a dim of which most cells are equal, rare cells carry all of the variance and rare features explain them one by
-    one: there a factor analysis leaves too little, and a tenth of the variance is the least.
-    """
-    least = np.where(spreads(X) > 0, 0.0, _MOSTLY_EQUAL)
-    return np.clip(floor_below(found) / scale, least, 0.999)
 
 
 def floor_below(found: Uniqueness) -> Array:

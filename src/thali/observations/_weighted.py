@@ -21,7 +21,7 @@ from thali.kernels.swaps import like_pairs, swap_features
 from thali.observations._domains import ard_domain, noise_domain, offset_domain, weighted_floor_domain
 from thali.observations._encode_weighted import encode_weighted
 from thali.observations._factor_em import moments
-from thali.observations._floors import floor_share
+from thali.observations._floors import floor_below
 from thali.observations._gaussian import GaussianData
 from thali.observations._gaussian_model import GaussianModel
 from thali.observations._mean_field_codes import MeanFieldCodes
@@ -87,7 +87,7 @@ class WeightedGaussian(MeanFieldCodes, GaussianModel):
         found = uniqueness(make_generator(0), usual)
         if isinstance(self.noise_var, PerDim):
             adapted = adapted.replace(noise_var=self.noise_var.by_dim(found.noise_var))
-        return adapted.replace(noise_floor=floor_share(found, usual, adapted.scale))
+        return adapted.replace(noise_floor=np.minimum(floor_below(found) / adapted.scale, 0.999))
 
     def _with_scale(self, var: Array) -> Self:
         adapted = super()._with_scale(var)
