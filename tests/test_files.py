@@ -220,3 +220,27 @@ def test_an_array_of_objects_is_not_written(tmp_path):
     with pytest.raises(ValueError, match="Object"):
         files.write(tmp_path / "run.thali", META, {"a": np.array([{}], dtype=object)})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("size", [3 * 2**20, 6 * 2**20])  # doubles: 24 and 48 MB
+def test_what_compresses_a_thousandfold_is_read_back(tmp_path, size):
+    arrays = {"zeros": np.zeros(size), "few": np.ones(10)}
+    files.write(tmp_path / "run.thali", META, arrays)
+    assert same(files.read(tmp_path / "run.thali")[1], arrays)
+
+
+@pytest.mark.parametrize("shape", [(5 * 10**6, 0), (0, 10**8), (2, 10**7)], ids=str)
+def test_numbers_that_announce_more_than_there_is_are_read_back(tmp_path, shape):
+    """Many rows without a feature: the file is filled up to what its reader must allow. Without that it is refused."""
+    bits = np.zeros((shape[0] * shape[1] + 7) // 8, np.uint8)
+    arrays = {"Z.values": bits, "Z.shapes": np.array([shape])}
+    path = tmp_path / "run.thali"
+    files.write(path, META, arrays)
+    assert same(files.read(path)[1], arrays)
+    with zipfile.ZipFile(path) as archive:
+        content = {name: archive.read(name) for name in archive.namelist() if name != "room"}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, part in content.items():
+            archive.writestr(name, part)
+    with pytest.raises(InvalidFileError, match="its size on disk allows"):
+        files.read(path)

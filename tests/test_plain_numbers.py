@@ -23,7 +23,7 @@ def floats(X):
 # --- the text of a cell ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", [*MISSING, "N/A", "NaN", "Null", "NONE", " n/a ", "\u00a0", "#DIV/0!", "-NaN"])
+@pytest.mark.parametrize("text", [*sorted(MISSING), "N/A", "NaN", "Null", "NONE", " n/a ", "\u00a0", "#DIV/0!", "-NaN"])
 def test_what_is_missing(text):
     assert is_missing(text)
     assert np.isnan(number(text))
