@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from scipy.sparse import issparse
 
-from thali import files
+from thali import files, limits
 from thali.auto import Choice
 from thali.epochs import BlockRun
 from thali.model import Model
@@ -104,7 +104,9 @@ def save(fit: SavedFit, path: str | os.PathLike[str]) -> None:
         arrays |= _draws_to_arrays(fit.posterior)
     if fit.stream is not None:
         meta["stream"] = fit.stream.to_file(arrays)
-    files.write(path, meta, arrays, needed=table_of_pairs(fit.posterior))
+    if table_of_pairs(fit.posterior) > limits.FIT_FLOOR:
+        meta["room"] = table_of_pairs(fit.posterior)
+    files.write(path, meta, arrays)
 
 
 def _draws_to_arrays(posterior: Draws) -> dict[str, np.ndarray]:
