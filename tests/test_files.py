@@ -244,3 +244,10 @@ def test_numbers_that_announce_more_than_there_is_are_read_back(tmp_path, shape)
             archive.writestr(name, part)
     with pytest.raises(InvalidFileError, match="its size on disk allows"):
         files.read(path)
+
+
+def test_room_that_is_asked_for_is_there(tmp_path):
+    path = tmp_path / "run.thali"
+    files.write(path, {"room": 10**8}, {})
+    assert files.room(path) >= 10**8
+    assert files.read(path)[0]["room"] == 10**8

@@ -29,12 +29,10 @@ _LEVEL = 3  # of compression
 _PIECE = 2**20
 
 
-def write(
-    path: str | os.PathLike[str], meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray], needed: int = 0
-) -> None:
+def write(path: str | os.PathLike[str], meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
     """Write a file. An error (full disk, read-only folder) leaves nothing behind and an older file untouched.
 
-    `needed`: bytes that its reader has to allow besides those that its arrays show.
+    `meta["room"]` may say how many bytes its reader has to allow, if that is more than its arrays show.
     """
     try:
         path = Path(path)
@@ -51,7 +49,7 @@ def write(
                 content = buffer.getvalue()
                 too_well = is_large and _packs_to(content, 2 * len(content) // limits.FIT_RATIO)
                 _add(archive, f"{name}.npy", content, zipfile.ZIP_STORED if too_well else zipfile.ZIP_DEFLATED)
-            needed = max(needed, _announced(meta, arrays))
+            needed = _announced(meta, arrays)
             if needed > limits.FIT_FLOOR:
                 _add(archive, "room", bytes(needed // limits.FIT_RATIO + 1), zipfile.ZIP_STORED)
     except OSError as error:
@@ -77,8 +75,8 @@ def _packs_to(content: bytes, size: int) -> bool:
 def _announced(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> int:
     """Bytes that may come of what the content says beyond its own size: bits take a byte each once they are unpacked,
     small arrays are Python objects, and a row or a column of doubles is made for every axis."""
-    n_dims = meta.get("n_dims", 0)
-    most = limits.DOUBLE * n_dims if isinstance(n_dims, int) else 0
+    n_dims, most = (n if isinstance(n, int) else 0 for n in (meta.get("n_dims"), meta.get("room")))
+    most = max(most, limits.DOUBLE * n_dims)
     for name, array in arrays.items():
         if array.ndim == 1 and not name.endswith(".values"):  # one number for each of many things
             most = max(most, limits.cost_of_things(len(array)))

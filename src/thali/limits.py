@@ -45,8 +45,8 @@ def room_of_data(size: int) -> int:
 
 
 def room_of_sparse(size: int) -> int:
-    """For all cells of a sparse matrix."""
-    return min(max(DATA_FLOOR, SPARSE_RATIO * size), SPARSE_MOST)
+    """For all cells of a sparse matrix; SPARSE_MOST is the end."""
+    return max(DATA_FLOOR, SPARSE_RATIO * size)
 
 
 def room_of_text(size: int) -> int:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from scipy.sparse import issparse
 
-from thali import files
+from thali import files, limits
 from thali.auto import Choice
 from thali.epochs import BlockRun
 from thali.model import Model
@@ -120,7 +120,9 @@ def save(fit: SavedFit, path: str | os.PathLike[str]) -> None:
         arrays["row_digests"] = fit.posterior.row_digests
     if fit.stream is not None:
         meta["stream"] = fit.stream.to_file(arrays)
-    files.write(path, meta, arrays, needed=table_of_pairs(fit.posterior))
+    if table_of_pairs(fit.posterior) > limits.FIT_FLOOR:
+        meta["room"] = table_of_pairs(fit.posterior)
+    files.write(path, meta, arrays)
 
 
 def _draws_to_arrays(posterior: Draws) -> dict[str, np.ndarray]:

@@ -17,6 +17,7 @@ from thali.io.cells import Cells, no_numbers_error
 
 _NAMES = ("row_names", "dim_names", "index_name")
 _LONGEST_NAME = 4096  # bytes
+_MOST_CELLS = limits.SPARSE_MOST // limits.DOUBLE  # of a sparse matrix that is made dense, however large its file
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # the second: one with nothing in it
 
 
@@ -97,7 +98,7 @@ def _dense(path: Path, parts: dict[str, np.ndarray], size: int) -> np.ndarray:
     if shape.shape != (2,) or shape.dtype.kind not in "iu" or shape.min() < 0:
         raise InvalidDataError(f"{path}: expected a sparse matrix (2-d). Save one row per object")
     n_rows, n_dims = (int(n) for n in shape)
-    if limits.DOUBLE * n_rows * n_dims > limits.room_of_sparse(size):
+    if n_rows * n_dims > min(limits.room_of_sparse(size) // limits.DOUBLE, _MOST_CELLS):
         raise InvalidDataError(
             f"{path} is a sparse matrix of {float(n_rows) * n_dims:.3g} cells, too many for a table of them all; load "
             f"it with scipy.sparse.load_npz in Python and give it to PoissonGamma, which keeps it sparse"
