@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from thali.blas import one_blas_thread
+from thali.observations._odd_cells import medians
 
 Array = np.ndarray
 
@@ -45,21 +46,23 @@ class _Patterns(NamedTuple):
 def fit_factors(X: Array, n_factors: int, *, n_iter: int = 60, per_dim: bool = True, floor: float = 0.01) -> FactorFit:
     """The fit after `n_iter` rounds of EM from the leading principal directions of the mean-filled data.
 
-    Noise variances are one per dim (factor analysis), each at least `floor` times the variance of its dim, or the same
-    for all (probabilistic PCA), at least `floor` times the mean variance. Factor analysis works in each dim's own unit,
-    so that dims in other units give the same fit in those units (the same bits, if they differ by powers of two).
+    Noise variances are one per dim (factor analysis), each at least `floor` times the square of its dim's unit
+    (`unit_squares`), or the same for all (probabilistic PCA), at least `floor` times the mean variance. Factor analysis
+    works in each dim's own unit, so that dims in other units give the same fit in those units (the same bits, if they
+    differ by powers of two).
     """
     missing = np.isnan(X)
     centre, var = moments(X, missing)
     # squares of squares follow: in these units they neither overflow nor vanish
-    unit = np.sqrt(var if per_dim else np.full(len(var), var.mean() or 1.0))
+    square = unit_squares(X) if per_dim else np.full(len(var), var.mean() or 1.0)
+    unit = np.sqrt(square)
     R = np.where(missing, 0.0, (X - centre) / unit)
-    fit = _start(R, var / unit**2, n_factors, floor, per_dim=per_dim)
+    fit = _start(R, var / square, n_factors, floor, per_dim=per_dim)
     if n_factors:
         patterns = _patterns(missing, n_factors)
         for _ in range(n_iter):
             fit = _round(fit, R, missing, patterns, floor, per_dim=per_dim)
-    return FactorFit(centre + unit * fit.mean, unit * fit.loadings, unit**2 * fit.noise_var)
+    return FactorFit(centre + unit * fit.mean, unit * fit.loadings, square * fit.noise_var)
 
 
 def moments(X: Array, missing: Array) -> tuple[Array, Array]:
@@ -68,6 +71,21 @@ def moments(X: Array, missing: Array) -> tuple[Array, Array]:
     mean = np.sum(X, axis=0, where=~missing) / n
     var = np.sum((X - mean) ** 2, axis=0, where=~missing) / n
     return mean, _with_typical(var, mean)
+
+
+def unit_squares(X: Array) -> Array:
+    """The square of a unit for each dim: the mean square, about the mean, of the cells that differ from the median.
+
+    That is the variance, unless many cells are equal. In a dim that is nearly always zero (a pixel at the edge, a rare
+    event) the variance says how rare the others are; what to expect of one of them, and how far noise may shrink, is
+    said by their own size.
+    """
+    seen = ~np.isnan(X)
+    mean, _ = moments(X, ~seen)
+    equal = seen & (medians(X) == X)
+    differs = seen & ~(equal & (equal.sum(axis=0) > 1))  # one cell is the median of an odd number
+    square = np.sum((X - mean) ** 2, axis=0, where=differs) / np.maximum(differs.sum(axis=0), 1)
+    return _with_typical(square, mean)
 
 
 def _with_typical(var: Array, mean: Array) -> Array:

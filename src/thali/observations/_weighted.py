@@ -20,7 +20,7 @@ from thali.kernels.scaled_slices import scaled_slice_sweep
 from thali.kernels.swaps import like_pairs, swap_features
 from thali.observations._domains import ard_domain, noise_domain, offset_domain, weighted_floor_domain
 from thali.observations._encode_weighted import encode_weighted
-from thali.observations._factor_em import moments
+from thali.observations._factor_em import unit_squares
 from thali.observations._floors import floor_below
 from thali.observations._gaussian import GaussianData
 from thali.observations._gaussian_model import GaussianModel
@@ -81,7 +81,7 @@ class WeightedGaussian(MeanFieldCodes, GaussianModel):
         near = located.from_origin(X)
         usual = np.where(odd_cells(near), np.nan, near)
         if self.scale is None:
-            located = located.replace(scale=moments(usual, np.isnan(usual))[1])
+            located = located.replace(scale=unit_squares(usual))
         adapted = super(WeightedGaussian, located).adapt(X)
         if not isinstance(self.noise_floor, str):
             return adapted
