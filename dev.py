@@ -202,7 +202,8 @@ def install() -> bool:
         say("PIP_INDEX_URL is set, which uv does not read")
     elif quietly(*host_pip, "install", "--quiet", "--require-hashes", "-r", uv_alone()):
         say("installing packages with uv ...")
-        if installed_by(python, "-m", "uv", "pip", "install", "--python", python):
+        # byte code as pip makes it: without, each process would compile all packages anew where it may not write any
+        if installed_by(python, "-m", "uv", "pip", "install", "--compile-bytecode", "--python", python):
             return True
         say("uv did not succeed")
     say("installing packages with pip (some minutes) ...")
