@@ -438,7 +438,7 @@ def test_a_full_disk_does_not_end_a_run(folder, often, full_disk, tmp_path):
     full_disk(10**9)
     with pytest.warns(UserWarning, match=r"No checkpoint could be written: .*No space left.* goes on") as caught:
         m = estimator(checkpoint=folder).fit(X)
-    assert len(caught) == 1
+    assert len([w for w in caught if w.category is UserWarning]) == 1
     assert m.stopped_by_ is None
     full_disk(0)
     assert content(m, tmp_path) == content(estimator().fit(X), tmp_path)
@@ -520,7 +520,7 @@ def test_a_folder_that_can_no_longer_be_written(harm, folder, often, tmp_path, m
     monkeypatch.setattr(CollapsedGibbs, "step", harmful)
     with pytest.warns(UserWarning, match="No checkpoint could be written") as caught:
         m = estimator(checkpoint=folder, n_jobs=1).fit(X)
-    assert len(caught) == 1
+    assert len([w for w in caught if w.category is UserWarning]) == 1
     assert content(m, tmp_path) == whole
 
 

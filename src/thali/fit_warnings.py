@@ -17,7 +17,7 @@ def warn_of(model: Any, *, judged: bool = True) -> None:
     if model._stop_words:
         warn_caller(model._stop_words)
     elif judged and not model.converged_:
-        warn_caller(f"{model.check().partition('. ')[0]}. check() says what to do.", ConvergenceWarning)
+        warn_caller(f"{model._verdict.partition('. ')[0]}. check() says what to do.", ConvergenceWarning)
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
