@@ -65,6 +65,7 @@ def fit_any(X: np.ndarray, prior: Any, parts: Any, inference: Any) -> None:
         check_use(model, X, X)
 
 
+@pytest.mark.filterwarnings("ignore:Row .* of this batch:UserWarning")
 @pytest.mark.parametrize("kind", ["plain", "extreme"])
 @pytest.mark.parametrize("n", [8, pytest.param(400, marks=[pytest.mark.slow, pytest.mark.timeout(3000)])])
 def test_fuzz_of_models_and_inferences(kind: str, n: int) -> None:

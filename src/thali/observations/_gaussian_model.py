@@ -34,6 +34,7 @@ from thali.observations._variances import resample_variances
 from thali.spec import Spec, hyper, is_distribution, setting
 
 _MOST = 2_000  # features: more of them take minutes a sweep
+_LEAST_NOISE = 1e-20  # of the variance of a dim, if it is fixed
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,12 +117,22 @@ class GaussianModel(GaussianPrediction, Spec):
 
     def adapt(self, X: Array) -> Self:
         located, spread = locate(self, X)
+        self._check_noise(spread.var)
         adapted = located._with_scale(spread.var if self.scale is None else np.broadcast_to(self.scale, X.shape[1]))
         if isinstance(located.offset, NormalOffset):
             centre = spread.mean if located.offset.centre is None else located.offset.centre
             centre = np.array(np.broadcast_to(centre, X.shape[1]), dtype=float)
             adapted = adapted.replace(offset=located.offset.replace(centre=centre))
         return adapted
+
+    def _check_noise(self, var: Array) -> None:
+        """A fixed noise so small that nothing is left of the digits of squares over it is a mistake of units."""
+        if not is_distribution(self.noise_var) and np.any(self.noise_var < _LEAST_NOISE * var):
+            raise InvalidParameterError(
+                "The hyperparameters must suit the scale of X, so that numbers stay in range. "
+                f"Got noise_var = {float(np.min(self.noise_var)):.3g} where a dim has the variance {var.max():.3g}. "
+                "Let noise_var be learned, or scale X."
+            )
 
     def _with_scale(self, var: Array) -> Self:
         """Relative priors and the floor made absolute.
