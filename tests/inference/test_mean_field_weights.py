@@ -19,7 +19,7 @@ def sources(kind, n_rows=200, n_dims=10, noise=0.4):
 
 
 def fit(kind, X, **options):
-    inference = MeanField(n_restarts=1, start="spectral", **options)
+    inference = MeanField(**{"n_restarts": 1, "start": "spectral"} | options)
     return LatentFeatures(KINDS[kind](noise_floor=0.0), StickBreakingIBP(), inference, random_state=0).fit(X)
 
 
@@ -32,10 +32,11 @@ def matched(codes, found):
 @pytest.mark.parametrize("kind", KINDS)
 def test_sources_are_found(kind, codes):
     X, true = sources(kind)
-    model = fit(kind, X, codes=codes, max_iter=100)
+    start = {"normal": MeanField().start, "laplace": "spectral"}[kind]  # by directions alone normal ones are split
+    model = fit(kind, X, n_restarts=2, start=start, codes=codes, max_iter=100)
     assert model.n_components_ == 3
     assert matched(true, model.posterior_.expected_codes).min() > 0.9
-    features = model.components_
+    features = model.components_ / np.sqrt(model.posterior_.factors.q.observation.noise_var)
     assert (features[range(3), np.abs(features).argmax(axis=1)] > 0).all()
     objective = model.history_["objective"][0]
     assert np.diff(objective).max() <= 1e-9 * abs(objective[-1])

@@ -127,7 +127,7 @@ def test_what_is_restored_is_the_state_before(monkeypatch):
     monkeypatch.setattr(Stream, "snapshot", lambda self: [(c.rng, c.state, list(c.infos)) for c in self.chains])
     model, same = (estimator().partial_fit(X[:10]) for _ in range(2))
     error_of(lambda: model.partial_fit(rows(seed=5)), Stream, "posterior", MemoryError("no room"))
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, IndexError)):  # other draws, or rows that do not fit their number
         assert_same(model.partial_fit(X[10:]), same.partial_fit(X[10:]))
 
 
