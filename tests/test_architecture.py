@@ -108,6 +108,7 @@ LAYERS = (
             "blas",
             "cell_text",
             "plain_numbers",
+            "caller",
             "locks",
             "whole_files",
             "row_digests",
@@ -182,6 +183,7 @@ SIDEWAYS = {
     ("rng", "errors"),
     ("binary", "errors"),
     ("plain_numbers", "errors"),
+    ("plain_numbers", "caller"),
     ("plain_numbers", "cell_text"),
     ("sparse_input", "errors"),
 }

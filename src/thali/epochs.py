@@ -126,7 +126,7 @@ class BlockRun:
         """One batch. Features begin with the first one and, as long as rows are few, anew when they have doubled."""
         inference, state, rows = self.inference, self.state, X
         self.seen = self.seen or Seen.nothing(X.shape[1])
-        warn_of_far_rows(self.seen, X, stacklevel=7)
+        warn_of_far_rows(self.seen, X)
         self.seen = self.seen.after(X)
         if state is None or self.young is not None:
             young = with_rows(self.young, X)

@@ -5,11 +5,12 @@ dim with few values, or always the same one, has no range to speak of: there the
 measure, with a much wider margin. Before the first row nothing can be judged.
 """
 
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
+
+from thali.caller import warn_caller
 
 Array = np.ndarray
 
@@ -52,7 +53,7 @@ class FarRow(NamedTuple):
     times: float  # the range
 
 
-def warn_of_far_rows(seen: Seen, X: Any, stacklevel: int = 2) -> None:
+def warn_of_far_rows(seen: Seen, X: Any) -> None:
     """Say which rows of the next batch lie far from all that came before; the first batch is judged from both ends."""
     found = {far.row: far for far in far_rows(seen, X)}
     if seen.n_rows == 0:  # what comes first may be what is odd
@@ -62,12 +63,11 @@ def warn_of_far_rows(seen: Seen, X: Any, stacklevel: int = 2) -> None:
         return
     row, dim, value, times = found[min(found)]
     others = f" So do {len(found) - 1} other rows of this batch." if len(found) > 1 else ""
-    warnings.warn(
+    warn_caller(
         f"Row {row} of this batch (row {seen.n_rows + row} of the stream) has the value {value:.3g} in dim {dim}: "
         f"{times:.3g} times the range of the other rows outside that range.{others} It may become a feature of its "
         "own, and what was taken in cannot be taken out. If it is a mistake, go back to a saved fit and leave the row "
         "out, or make its cells NaN.",
-        stacklevel=stacklevel + 1,
     )
 
 

@@ -1,12 +1,10 @@
 """What a fit warns of: that it was stopped, or else that it has not converged."""
 
-import sys
-import warnings
 from typing import Any
 
 from sklearn.exceptions import ConvergenceWarning
 
-_INSIDE = ("thali", "sklearn")
+from thali.caller import warn_caller
 
 
 def warn_of(model: Any, *, judged: bool = True) -> None:
@@ -18,11 +16,3 @@ def warn_of(model: Any, *, judged: bool = True) -> None:
         warn_caller(model._stop_words)
     elif judged and not model.converged_:
         warn_caller(f"{model._verdict.partition('. ')[0]}. check() says what to do.", ConvergenceWarning)
-
-
-def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line that called us, however deep below it we are: pipelines and `fit_transform` call us, too."""
-    level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
-        level, frame = level + 1, frame.f_back
-    warnings.warn(message, category, stacklevel=level)

@@ -1,11 +1,11 @@
 """X as numbers and NaN: masks, text and the missing values of data frames, by one rule wherever X is taken."""
 
-import warnings
 from collections import Counter
 from typing import Any
 
 import numpy as np
 
+from thali.caller import warn_caller
 from thali.cell_text import hint, listed, number, plain_missing
 from thali.errors import InvalidDataError
 
@@ -117,4 +117,4 @@ def _absent(value: Any) -> bool:
 
 def _tell(spellings: Counter[str]) -> None:
     if spellings:
-        warnings.warn(f"X holds {listed(spellings)}, taken as missing.", UserWarning, stacklevel=6)
+        warn_caller(f"X holds {listed(spellings)}, taken as missing.")

@@ -80,7 +80,7 @@ class StreamFit(BlockFit):
 
     def _absorb(self, stream: Stream, X: np.ndarray, choice: Choice) -> Self:
         """The stream with the rows of X, or as it was if there is an error anywhere on the way."""
-        warn_of_far_rows(Seen.nothing(X.shape[1]).after(stream.rows), X, stacklevel=4)
+        warn_of_far_rows(Seen.nothing(X.shape[1]).after(stream.rows), X)
         before = stream.snapshot()
         try:
             with numbers_in_range():
