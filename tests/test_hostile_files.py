@@ -14,7 +14,7 @@ from hostile.bombs import craft
 from hostile.child import open_file, use
 from hostile.damage import JUNK, damaged, members, places, zipped
 from hostile.opener import Opener, Outcome
-from hostile.whole import FITS, TABLES, make_all
+from hostile.whole import FITS, RUNS, TABLES, make_all
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is measured by /proc")
 
@@ -30,7 +30,7 @@ def complain(outcomes: list[Outcome]) -> None:
 
 @pytest.fixture(scope="module")
 def few(tmp_path_factory) -> dict[str, Path]:
-    return used(make_all(tmp_path_factory.mktemp("whole"), FEW))
+    return used(make_all(tmp_path_factory.mktemp("whole"), FEW, ["run"]))
 
 
 def used(whole: dict[str, Path]) -> dict[str, Path]:
@@ -45,7 +45,7 @@ def used(whole: dict[str, Path]) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def every(tmp_path_factory) -> dict[str, Path]:
-    return used(make_all(tmp_path_factory.mktemp("every"), list(FITS)))
+    return used(make_all(tmp_path_factory.mktemp("every"), list(FITS), list(RUNS)))
 
 
 def open_all(paths: list[Path]) -> list[Outcome]:
@@ -110,7 +110,7 @@ def test_500_files_with_one_wrong_value(every, tmp_path, rng) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(6000)
 def test_1000_files_damaged_at_random(every, tmp_path, rng) -> None:
-    kinds = [*FITS, "run", "run", "run", *TABLES]
+    kinds = [*FITS, *RUNS, *TABLES]
     outcomes = open_all(at_random(rng, every, kinds, 1000, tmp_path))
     complain(outcomes)
     taken = sum(outcome.error is None for outcome in outcomes)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logsumexp, ndtr
 from scipy.stats import norm, poisson
+from thinned import thinned
 
 import thali
 from thali import IBP, BetaBernoulli, LinearGaussian, prediction
@@ -102,7 +103,7 @@ class Problem:
         return Draws.from_chains(Model(PRIOR, self.observation), [recorded[: n_draws // 2], recorded[n_draws // 2 :]])
 
 
-@pytest.fixture(scope="module", params=list(SETTINGS))
+@pytest.fixture(scope="module", params=thinned(SETTINGS, "per dim, offset"))
 def solved(request):
     """(problem, 12 independent sets of 1000 draws)."""
     problem, rng = Problem(**SETTINGS[request.param]), np.random.default_rng(4)

@@ -15,7 +15,6 @@ import os
 import secrets
 import threading
 import time
-import warnings
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -24,6 +23,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from thali import files
+from thali.caller import warn_caller
 from thali.claims import Claim, clear, holds_run, no_run, sweep
 from thali.errors import InvalidDataError, InvalidFileError, InvalidParameterError, ThaliError
 from thali.packing import pack, unpack
@@ -125,10 +125,9 @@ class Checkpoint:
                     unfinished.unlink()
             run._hold, run.claim.begun = hold.pop_all(), True
         if run.other_versions:
-            warnings.warn(
+            warn_caller(
                 f"The run in {folder} was begun with {run.other_versions}. "
-                "Its draws may differ from those of a run that was never stopped.",
-                stacklevel=3,
+                "Its draws may differ from those of a run that was never stopped."
             )
         return run, chains
 
@@ -214,7 +213,7 @@ class Checkpoint:
         """Warn, once, that writing failed: not in the thread of a chain, which a warning made an error would end."""
         if self._trouble and not self._complained:
             self._complained = True
-            warnings.warn(f"No checkpoint could be written: {self._trouble[0]} The run goes on.", stacklevel=2)
+            warn_caller(f"No checkpoint could be written: {self._trouble[0]} The run goes on.")
 
     def _write(self, chain: Chain, old: _Written) -> None:
         self._give_up_older()

@@ -132,8 +132,8 @@ def agree(n_features: np.ndarray, free_energy: np.ndarray) -> Agreement:
     return Agreement(int(np.argmax(mean)), np.asarray(n_features), mean, error)
 
 
-def verdict(diagnoses: Mapping[str, Diagnosis], agreement: Agreement) -> str:
-    """In words: what is wrong, and what to do."""
+def verdict(diagnoses: Mapping[str, Diagnosis], agreement: Agreement, *, lacks_floor: bool = False) -> str:
+    """In words: what is wrong, and what to do. A noise floor is advised to a model that could have one and lacks it."""
     bad = {name: d for name, d in diagnoses.items() if not d.good}
     one_chain = len(agreement.n_features) == 1
     if not bad and not agreement.differing:
@@ -153,6 +153,7 @@ def verdict(diagnoses: Mapping[str, Diagnosis], agreement: Agreement) -> str:
         remedies.append("run several chains (n_chains)")
     if agreement.differing:
         remedies.append("run more chains (n_chains): the one with the highest free energy is reported")
+    if agreement.differing and lacks_floor:
         remedies.append("on real data set noise_floor, without which the number of features has no end")
     return f"not converged: {'; '.join(wrong)}. What to do: {'; '.join(remedies)}."
 

@@ -51,5 +51,9 @@ def _judge(inference: Any, posterior: Any, history: dict[str, Any]) -> Judgement
     diagnostics = diagnose(posterior.draws) if filters is None else diagnose_filters(posterior.draws)
     agreement = agree(posterior.consensus.chain_features, posterior.draws["free_energy"])
     converged = all(d.good for d in diagnostics.values()) and not agreement.differing
-    words = verdict(diagnostics, agreement) if filters is None else filter_verdict(filters, diagnostics, agreement)
+    if filters is None:
+        floor = getattr(posterior.model.observation, "noise_floor", None)  # counts have none
+        words = verdict(diagnostics, agreement, lacks_floor=floor is not None and not np.any(floor))
+    else:
+        words = filter_verdict(filters, diagnostics, agreement)
     return Judgement(diagnostics, agreement, converged, words)

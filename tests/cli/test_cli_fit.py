@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy.stats import norm, poisson
+from thinned import thinned
 
 import thali as library
 from thali import CollapsedGibbs, files
@@ -355,7 +356,7 @@ def test_a_truncated_or_absent_file_is_one_clear_line(thali, here: Path) -> None
 # --- a real process -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("which", thinned([signal.SIGINT, signal.SIGTERM], signal.SIGTERM))
 def test_a_signal_saves_what_was_drawn(here: Path, which: signal.Signals) -> None:
     np.save("bars.npy", library.datasets.bars(300).X)
     command = [sys.executable, "-m", "thali.cli.main", "fit", "bars.npy", "--chains", "2", "--jobs", "2"]

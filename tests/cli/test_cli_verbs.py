@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from thinned import thinned
 from typer.testing import CliRunner
 
 import thali as library
@@ -456,7 +457,9 @@ def test_a_full_disk_leaves_nothing_behind(thali, survey: Path, verb: str, suffi
     assert Path(f"out{suffix}").read_text() == "old"
 
 
-@pytest.mark.parametrize("verb", ["transform survey.thali survey.csv", "inspect survey.thali"])
+@pytest.mark.parametrize(
+    "verb", thinned(["transform survey.thali survey.csv", "inspect survey.thali"], "inspect survey.thali")
+)
 def test_a_reader_that_leaves_early(survey: Path, verb: str) -> None:
     read, write = os.pipe()
     os.close(read)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from mutants import mutant
+from thinned import thinned
 
 from thali import (
     IBP,
@@ -101,7 +102,7 @@ def test_wrong_imputations_fail(name, rng):
     assert not result.passed, result.worst
 
 
-@pytest.mark.parametrize("name", LEARNED)
+@pytest.mark.parametrize("name", thinned(LEARNED, "three learned parameters", "noise per dim with floor, offset"))
 def test_whole_step(name, rng):
     result = geweke(LEARNED[name], CollapsedGibbs(moves=1.0), rng, n_replicates=2_500, missing=MISSING)
     assert result.passed, result.worst

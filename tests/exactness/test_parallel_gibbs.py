@@ -72,9 +72,9 @@ ROLES = {  # a column of two owners in this half may lose both; one of a single 
     ("name", "n_replicates"),
     [
         ("weights", 5_000),
-        ("fixed columns", 5_000),
+        pytest.param("fixed columns", 5_000, marks=pytest.mark.slow),
         ("own columns", 2_000),
-        ("owners", 5_000),
+        pytest.param("owners", 5_000, marks=pytest.mark.slow),
         *(pytest.param(name, 15_000, marks=pytest.mark.slow) for name in ("streams", "own variance")),
     ],
 )

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.special import gammaln
+from thinned import thinned
 from tiny import MISSING, data, worst
 
 from thali import (
@@ -47,7 +48,7 @@ def test_chain_reaches_the_exact_posterior(prior, missing, rng):
 
 @pytest.mark.parametrize(
     ("prior", "n_replicates"),
-    [pytest.param(p, n, marks=pytest.mark.slow if n > 1e4 else ()) for p in PRIORS for n in (4_000, 60_000)],
+    thinned([(p, n) for p in PRIORS for n in (4_000, 60_000)], ("three parameters", 4_000)),
 )
 def test_sweep_keeps_the_joint_distribution(prior, n_replicates, rng):
     inference = SliceSampler(moves=0.0)
@@ -78,7 +79,7 @@ class PrintedWeights(IBP):
         return rng.beta(counts + self.mass, n_rows - counts + 1.0)
 
 
-@pytest.mark.parametrize("wrong", [UnusedForgotten, PrintedWeights])
+@pytest.mark.parametrize("wrong", thinned([UnusedForgotten, PrintedWeights], UnusedForgotten))
 def test_wrong_weights_fail(wrong, rng):
     result = geweke(Model(wrong(mass=1.2), FLAT), SliceSampler(moves=0.0), rng, n_replicates=4_000)
     assert not result.passed, result.worst
@@ -194,5 +195,6 @@ def test_a_fit_with_a_large_discount_ends(observation, discount):
     assert m.posterior_.n_draws == 30
 
 
+@pytest.mark.slow
 def test_contract(rng):
     check_inference(SliceSampler(start="empty"), Model(PRIORS["one parameter"], OBSERVATION), data(), rng)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import thali
-from hostile.whole import counts, rows
+from hostile.whole import counts, data_of, rows
 from thali import PoissonGamma, estimator
 from thali.cli import inspect_fit
 from thali.errors import ThaliError
@@ -38,7 +38,7 @@ def open_file(path: Path) -> Any:
         with suppress(ThaliError):
             inspect_fit._run(path, path)
         try:
-            return thali.resume(path, rows(), n_jobs=1, verbose=False, max_time=0.2)
+            return thali.resume(path, data_of(path.name), n_jobs=1, verbose=False, max_time=0.2)
         except KeyboardInterrupt:
             return None  # it had begun
         finally:

@@ -223,8 +223,8 @@ def content_damaged(rng: Generator, name: str, content: bytes) -> bytes:
 
 def damaged(rng: Generator, whole: Path, target: Path) -> Path:
     """A damaged copy of a file, or of a folder of which one file is damaged, missing, exchanged or no file at all."""
+    target = target.with_name(f"{target.name}-{whole.name}")
     if whole.is_file():
-        target = target.with_name(f"{target.name}-{whole.name}")
         target.write_bytes(content_damaged(rng, whole.name, whole.read_bytes()))
         return target
     shutil.copytree(whole, target)

@@ -12,6 +12,7 @@ import pandas as pd
 from scipy import sparse
 
 from thali import (
+    IBP,
     ICA,
     BetaBernoulli,
     BetaProcess,
@@ -26,6 +27,7 @@ from thali import (
     ParticleFilter,
     PerDim,
     PoissonGamma,
+    SliceSampler,
     StochasticMeanField,
     checkpoint,
 )
@@ -69,8 +71,7 @@ FITS: dict[str, dict[str, Any]] = {
 
 
 def make_fit(name: str, path: Path) -> None:
-    parts = FITS[name]
-    X = counts() if isinstance(parts.get("observation"), PoissonGamma) else rows()
+    parts, X = FITS[name], data_of(name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = LatentFeatures(n_chains=2, n_jobs=1, random_state=0, **parts)
@@ -78,7 +79,25 @@ def make_fit(name: str, path: Path) -> None:
     model.save(path)
 
 
-def make_run(folder: Path) -> None:
+RUNS: dict[str, dict[str, Any]] = {
+    "run": {"inference": CollapsedGibbs(start="empty", **FEW)},
+    "run-finite": FITS["finite"],
+    "run-weighted": FITS["weighted"],
+    "run-independent": {"observation": ICA(noise_floor=0.0), "inference": Gibbs(**FEW)},
+    "run-slice": {"prior": IBP(discount=0.25), "inference": SliceSampler(**FEW)},
+    "run-counts": FITS["counts"],
+    "run-counts-sparse": FITS["counts"],
+}
+
+
+def data_of(name: str) -> Any:
+    """What a fit or a run of this name was fitted to."""
+    if "counts" not in name:
+        return rows()
+    return sparse.csr_array(counts()) if "sparse" in name else counts()
+
+
+def make_run(name: str, folder: Path) -> None:
     """The folder of a run that stands in the middle."""
     seen: list[dict[str, bytes]] = []
     keep, every, cost = checkpoint.Checkpoint.keep, checkpoint.EVERY, checkpoint._COST
@@ -89,15 +108,16 @@ def make_run(folder: Path) -> None:
 
     checkpoint.Checkpoint.keep, checkpoint.EVERY, checkpoint._COST = watch, 0.0, 0.0  # type: ignore[method-assign]
     try:
-        inference = CollapsedGibbs(start="empty", **FEW)
-        LatentFeatures(
-            inference=inference, n_chains=2, n_jobs=1, random_state=0, checkpoint=folder.with_suffix(".whole")
-        ).fit(rows())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            LatentFeatures(
+                n_chains=2, n_jobs=1, random_state=0, checkpoint=folder.with_suffix(".whole"), **RUNS[name]
+            ).fit(data_of(name))
     finally:
         checkpoint.Checkpoint.keep, checkpoint.EVERY, checkpoint._COST = keep, every, cost  # type: ignore[method-assign]
     folder.mkdir()
-    for name, content in seen[-4].items():
-        (folder / name).write_bytes(content)
+    for file, content in seen[-4].items():
+        (folder / file).write_bytes(content)
 
 
 def _csv(separator: str) -> bytes:
@@ -131,14 +151,15 @@ TABLES: dict[str, Callable[[], bytes]] = {
 }
 
 
-def make_all(folder: Path, fits: list[str]) -> dict[str, Path]:
-    """Whole files by the name of their kind; of fits only those that are asked for."""
+def make_all(folder: Path, fits: list[str], runs: list[str]) -> dict[str, Path]:
+    """Whole files by the name of their kind; of fits and runs only those that are asked for."""
     found = {}
     for name in fits:
         found[name] = folder / f"{name}.thali"
         make_fit(name, found[name])
-    found["run"] = folder / "run"
-    make_run(found["run"])
+    for name in runs:
+        found[name] = folder / name
+        make_run(name, found[name])
     for name, content in TABLES.items():
         found[name] = folder / name
         found[name].write_bytes(content())

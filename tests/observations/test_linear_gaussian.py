@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from thinned import thinned
 
 from thali import IBP, InvalidParameterError, InverseGamma, LinearGaussian, NormalOffset, PerDim
 from thali.inference.starts import low_rank_completion
@@ -19,7 +20,7 @@ def completed(spec, data):
     return low_rank_completion(spec.as_matrix(data)[0])
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", thinned(MODELS, "both"))
 def test_contract(name, rng):
     check_observation(MODELS[name], rng)
 

@@ -65,8 +65,10 @@ class Data(NamedTuple):
         import numpy as np
 
         seen = self.X[~np.isnan(self.X)]
-        if np.isin(seen, (0.0, 1.0)).all():
-            kind = "zeros and ones"
+        if not seen.any():
+            kind = "all zeros"
+        elif np.isin(seen, (0.0, 1.0)).all():
+            kind = "zeros and ones" if (seen == 0.0).any() else "all ones"
         else:
             kind = "whole numbers" if (seen == np.round(seen)).all() else "real-valued"
         share = self.missing_share

@@ -28,14 +28,17 @@ def unpacked_text(path: Path) -> TextIO:
 
 
 def lines(path: Path, file: TextIO) -> Iterator[str]:
-    """The lines of a text, none of them without an end."""
+    """The lines of a text, none of them without an end, nor longer than what the file has on disk: holes read as
+    zeros."""
     number = 1
-    while line := file.readline(limits.LINE_LENGTH):
+    longest = min(limits.LINE_LENGTH, limits.room_of_text(limits.stored_size(path)))
+    while line := file.readline(longest):
         too_many = len(line) > limits.LINE_CELLS and _n_cells(line) > limits.LINE_CELLS
-        if too_many or len(line) == limits.LINE_LENGTH:
+        if too_many or len(line) == longest:
             raise InvalidDataError(
                 f"{path}, line {number}: the line has {_n_cells(line)} cells and {len(line)} characters or more; "
-                f"expected at most {limits.LINE_CELLS} cells. Save a matrix that wide with numpy.save"
+                f"expected at most {limits.LINE_CELLS} cells and {longest} characters. Save a matrix that wide with "
+                f"numpy.save"
             )
         yield line
         number += 1
