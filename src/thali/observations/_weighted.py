@@ -101,10 +101,8 @@ class WeightedGaussian(MeanFieldCodes, GaussianModel):
         return adapted.replace(scale=np.array(var), noise_var=noise)
 
     def start_units(self, n_dims: int) -> Array | None:
-        """Standard deviations by which starts divide the dims: of the noise as far as it is known, else of the data."""
-        if not isinstance(self.noise_var, PerDim):
-            return None
-        return np.sqrt(np.broadcast_to(self.scale if self.noise_var.unit is None else self.noise_var.unit, n_dims))
+        """By which starts divide the dims: their own units, if each dim has a noise level of its own."""
+        return np.sqrt(np.broadcast_to(self.scale, n_dims)) if isinstance(self.noise_var, PerDim) else None
 
     # ---- codes are weights where the bits are on
 
