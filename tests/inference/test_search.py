@@ -7,7 +7,7 @@ import pytest
 
 from thali import IBP, BetaBernoulli, CollapsedGibbs, LinearGaussian, NormalOffset, PerDim, datasets
 from thali.inference.search import KINDS, find_start
-from thali.inference.starts import low_rank_completion, spectral_start
+from thali.inference.starts import low_rank_completion, spectral_start, unexplained_share
 from thali.inference.walk import Walk
 from thali.model import Model
 
@@ -82,6 +82,24 @@ def test_completion_beats_the_mean(rng):
     assert error[0] < 0.7 * error[1]
     assert np.array_equal(low_rank_completion(X)[~holes], data.X[~holes])
     assert low_rank_completion(data.X) is data.X
+
+
+def test_what_other_dims_leave_unexplained(rng):
+    """It is the noise of each dim but for shrinkage, whatever the units; likewise with more dims than rows."""
+    noise = np.linspace(1.0, 2.0, 40)
+    X = rng.standard_normal((900, 2)) @ rng.standard_normal((2, 40)) + noise * rng.standard_normal((900, 40))
+    share = unexplained_share(X)
+    assert np.sqrt(share * X.var(axis=0)) == pytest.approx(noise, rel=0.2)
+    assert np.abs(X.std(axis=0) / noise - 1).max() > 0.3
+    np.testing.assert_allclose(unexplained_share(X * 10.0 ** np.linspace(-5, 5, 40) + 7.0), share, rtol=1e-6)
+    few = rng.standard_normal((8, 10))
+    shrunk = 0.98 * np.corrcoef(few.T) + 0.02 * np.eye(10)
+    np.testing.assert_allclose(unexplained_share(few), 1 / np.diag(np.linalg.inv(shrunk)), rtol=1e-9)
+    few[:, 3] = 2.0  # a constant dim, and one with missing cells
+    few[2:, 4] = np.nan
+    share = unexplained_share(few)
+    assert share[3] == 1.0
+    assert ((share > 0) & (share <= 1)).all()
 
 
 def test_spectral_start_of_incomplete_data_sees_all_features(rng):

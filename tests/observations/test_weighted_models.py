@@ -134,7 +134,7 @@ def make(rng, n_rows=200, n_dims=12, K=3, kind=FactorAnalysis, noise=0.1):
 def fitted(request):
     X, codes, A = make(np.random.default_rng(3), kind=request.param)
     holes = np.random.default_rng(4).random(X.shape) < 0.1
-    model = LatentFeatures(request.param(), inference=Gibbs(n_warmup=80, n_draws=80), n_chains=2, random_state=1)
+    model = LatentFeatures(request.param(), inference=Gibbs(n_warmup=80, n_draws=80), n_chains=2, random_state=0)
     return model.fit(np.where(holes, np.nan, X)), X, holes, codes, A
 
 

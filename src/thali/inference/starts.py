@@ -14,6 +14,7 @@ Array = np.ndarray
 _MAX_START = 60  # features; a start with more is worse than one that grows
 _ITERATIONS = 200
 _COMPLETIONS = 10
+_SHRINKAGE = 0.02  # of correlations, towards none
 
 
 def spectral_start(rng: np.random.Generator, X: Array, *, has_offset: bool) -> Array:
@@ -54,9 +55,30 @@ def source_start(rng: np.random.Generator, X: Array) -> Array:
 
 
 def start_units(observation: Any, X: Array) -> Array:
-    """What the dims of X are divided by before a start looks for directions: 1, unless the model knows better."""
+    """What the dims of X are divided by before a start looks for directions: 1, unless the model knows better.
+
+    The law of the noise that tells directions from noise has one level. So a dim's own unit is multiplied by the share
+    of it that the other dims do not explain, as far as that can be seen before anything is fitted.
+    """
     units = observation.start_units(X.shape[1]) if isinstance(observation, OwnUnits) else None
-    return np.ones(X.shape[1]) if units is None else units
+    return np.ones(X.shape[1]) if units is None else units * np.sqrt(unexplained_share(X))
+
+
+def unexplained_share(X: Array) -> Array:
+    """The share of each dim's variance that a linear regression on the others leaves, shrunk towards 1 (n_dims,).
+
+    That is 1 / diag(C^-1) with C the correlations of the mean-filled data, a little of the identity mixed in: dims that
+    others explain wholly do not count without bound. Takes min(n_rows, n_dims)^2 max(n_rows, n_dims) operations.
+    """
+    centred = np.nan_to_num(X - np.nanmean(X, axis=0))
+    square = np.mean(centred**2, axis=0)
+    Y = centred / np.sqrt(np.where(square > 0, square, 1.0) * len(X))
+    if Y.shape[1] <= len(Y):
+        inverse = np.diag(np.linalg.inv((1 - _SHRINKAGE) * (Y.T @ Y) + _SHRINKAGE * np.eye(Y.shape[1])))
+    else:  # the same by Woodbury's identity
+        small = np.linalg.inv(Y @ Y.T + _SHRINKAGE / (1 - _SHRINKAGE) * np.eye(len(Y)))
+        inverse = (1.0 - np.sum(Y * (small @ Y), axis=0)) / _SHRINKAGE
+    return np.where(square > 0, np.minimum(1.0 / inverse, 1.0), 1.0)
 
 
 def _signals(X: Array, limit: int) -> tuple[Array, Array, Array, Array]:
