@@ -719,7 +719,7 @@ THOROUGH = pytest.param(True, marks=[pytest.mark.slow, pytest.mark.timeout(3000)
 def test_fuzz(name: str, thorough: bool) -> None:
     n, body, strategies = FUZZ[name]
     options = {"derandomize": True, "deadline": None, "suppress_health_check": list(HealthCheck), "database": None}
-    settings(max_examples=1000 if thorough else n, **options)(given(**strategies)(body))()
+    settings(max_examples=1000 if thorough else n // 2, **options)(given(**strategies)(body))()
 
 
 # --- what it found --------------------------------------------------------------------------------

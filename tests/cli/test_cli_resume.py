@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from thinned import thinned
 from typer.testing import CliRunner
 
 import thali as library
@@ -86,7 +87,7 @@ def ends_well(whole: tuple[Path, bytes, float], which: signal.Signals, delay: fl
     assert not Path("x.thali.run").exists()
 
 
-@pytest.mark.parametrize("which", [signal.SIGKILL, signal.SIGTERM], ids=["kill -9", "SIGTERM"])
+@pytest.mark.parametrize("which", thinned([signal.SIGKILL, signal.SIGTERM], signal.SIGKILL), ids=["kill -9", "SIGTERM"])
 def test_a_stop_at_a_random_moment(whole, which, here: Path) -> None:
     ends_well(whole, which, np.random.default_rng().uniform(0, whole[2]))
 

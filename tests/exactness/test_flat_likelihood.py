@@ -56,6 +56,7 @@ class WrongRate(IBP):
         return super().new_rate(n_rows // 2 if n_rows == N_ROWS else n_rows)
 
 
+@pytest.mark.slow
 def test_wrong_new_feature_rate_fails(rng):
     z = z_scores(prior_run(rng, WrongRate(mass=MASS), 60, 150), expected())
     assert np.abs(z).max() > z_limit(len(z)), z

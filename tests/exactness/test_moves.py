@@ -51,14 +51,14 @@ def test_move_keeps_the_exact_posterior(name, rng):
     assert worst(scores) <= z_limit(len(scores)), scores
 
 
-@pytest.mark.parametrize("name", FINITE)
+@pytest.mark.parametrize("name", thinned(FINITE, "2-2"))
 def test_move_keeps_the_exact_posterior_of_a_finite_prior(name, rng):
     finite = Model(BetaBernoulli(mass=1.5, n_features=3), OBSERVATION)
     scores = sweep_against_exact(finite, X, rng, sweep=as_sweep(name), n_replicates=50_000)
     assert worst(scores) <= z_limit(len(scores)), scores
 
 
-@pytest.mark.parametrize("name", thinned(TESTED, "0-1", "Recoding(table=(0, 1, 1, 0))"))
+@pytest.mark.parametrize("name", thinned(TESTED, "Recoding(table=(0, 1, 1, 0))"))
 def test_flows_are_in_balance(name, rng):
     flows = flow_test(model(), X, rng, as_sweep(name), n_replicates=100_000)
     assert flows.df > 20

@@ -31,14 +31,10 @@ OBSERVATION = LinearGaussian(noise_var=0.25, feature_var=1.0)
 FLAT = LinearGaussian(noise_var=1.0, feature_var=1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("prior", "missing"),
-    [
-        ("one parameter", False),
-        pytest.param("three parameters", True, marks=pytest.mark.slow),
-        pytest.param("one parameter", True, marks=pytest.mark.slow),
-        pytest.param("three parameters", False, marks=pytest.mark.slow),
-    ],
+    [("one parameter", False), ("three parameters", True), ("one parameter", True), ("three parameters", False)],
 )
 def test_chain_reaches_the_exact_posterior(prior, missing, rng):
     inference = SliceSampler(start="spectral", moves=0.0)

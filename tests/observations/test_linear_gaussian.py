@@ -41,7 +41,7 @@ class ChangesItsInput(LinearGaussian):
         return super().sweep(rng, data, local, *args)
 
 
-@pytest.mark.parametrize("kind", [WrongMarginal, WrongEncoding, ChangesItsInput])
+@pytest.mark.parametrize("kind", thinned([WrongMarginal, WrongEncoding, ChangesItsInput], WrongEncoding))
 def test_contract_catches_mutants(kind, rng):
     with pytest.raises(AssertionError):
         check_observation(kind(noise_var=0.3, feature_var=1.2), rng)

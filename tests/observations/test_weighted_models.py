@@ -5,6 +5,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import gammaln
 from scipy.stats import binom
+from thinned import thinned
 
 import thali
 from thali import ICA, FactorAnalysis, Gibbs, LatentFeatures
@@ -89,7 +90,7 @@ def row_by_grid(model, A, x, log_odds, unknown):
     return on, codes, np.log(norm)
 
 
-@pytest.mark.parametrize("name", ["normal", "laplace"])
+@pytest.mark.parametrize("name", thinned(["normal", "laplace"], "laplace"))
 def test_rows_are_encoded_rightly(name, rng):
     """Presence, codes and density (whose estimate is unbiased) against a grid, over many streams."""
     model = MODELS[name]
@@ -193,7 +194,7 @@ def test_a_run_is_resumed(tmp_path):
     assert np.array_equal(resumed.posterior_.draws["log_joint"], whole.posterior_.draws["log_joint"])
 
 
-@pytest.mark.parametrize("start", ["spectral", "annealed", "empty"])
+@pytest.mark.parametrize("start", thinned(["spectral", "annealed", "empty"], "spectral"))
 def test_every_start_leads_to_the_features(start):
     X, *_ = make(np.random.default_rng(5), n_rows=150, n_dims=15, K=4)
     inference = Gibbs(n_warmup=200, n_draws=100, start=start)
@@ -237,9 +238,10 @@ ODD = {
 
 
 @pytest.mark.parametrize("name", ODD)
-@pytest.mark.parametrize("model", [FactorAnalysis(), ICA(), FactorAnalysis(ard=2.0)], ids=["normal", "laplace", "ARD"])
+@pytest.mark.parametrize("model", thinned(["normal", "laplace", "ARD"], "normal"))
 def test_odd_data(model, name):
     X = ODD[name]
+    model = {"normal": FactorAnalysis(), "laplace": ICA(), "ARD": FactorAnalysis(ard=2.0)}[model]
     fit = LatentFeatures(model, inference=Gibbs(n_warmup=5, n_draws=5), n_chains=1, random_state=0).fit(X)
     for values in (fit.score_samples(X[:3]), fit.impute(X), fit.transform(X[:3]), fit.sample(2)):
         assert np.isfinite(values).all()
@@ -248,7 +250,7 @@ def test_odd_data(model, name):
 def test_the_floor_lies_below_the_noise_that_factor_analysis_leaves(rng):
     X, *_ = make(rng, n_rows=300, n_dims=8, noise=0.4)
     adapted = FactorAnalysis().adapt(X)
-    assert adapted.floor(8).mean() == pytest.approx(0.7 * 0.4, rel=0.2)
+    assert adapted.floor(8).mean() == pytest.approx(0.5 * 0.4, rel=0.2)
     assert adapted.floor(8).max() < 0.4
     assert FactorAnalysis(noise_var=0.2).adapt(X).floor(8).max() == 0.0  # a fixed noise has none
     assert FactorAnalysis(noise_floor=0.1).adapt(X).floor(8) == pytest.approx(0.1 * X.var(axis=0))

@@ -1,6 +1,8 @@
 """Compile the kernels before the work begins, and say so, where no compiled ones are kept from an earlier run."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from thali.cli.console import say
@@ -27,18 +29,27 @@ def compile_kernels(observation: Any = None, *, quiet: bool = False) -> None:
 
     observation = LinearGaussian() if observation is None else observation
     found = sampler(IBP(), observation, 6, 3)
-    kept = cache_folders()
-    if kept is None or found is None:
+    if found is None:
         return
-    mark = f"ready-{type(observation).__name__}-{type(found.inference).__name__}"
-    if kept.holds(mark):
+    name = f"{type(observation).__name__}-{type(found.inference).__name__}"
+    with compiled_once(name, quiet=quiet) as is_first:
+        if is_first:
+            start = time.monotonic()
+            _interruptibly(observation, found.inference)
+            say(f"compiled in {time.monotonic() - start:.0f} s", quiet=quiet)
+
+
+@contextmanager
+def compiled_once(name: str, *, quiet: bool = False) -> Iterator[bool]:
+    """Work that compiles what it needs when it is done for the first time: then say so. Gives whether it is."""
+    kept, mark = cache_folders(), f"ready-{name}"
+    if kept is None or kept.holds(mark):
+        yield False
         return
     where = "once" if kept.write else "they cannot be kept: set NUMBA_CACHE_DIR to a folder of your own"
     say(f"compiling kernels ({where}) ...", quiet=quiet)
-    start = time.monotonic()
-    _interruptibly(observation, found.inference)
+    yield True
     kept.put(mark, b"")
-    say(f"compiled in {time.monotonic() - start:.0f} s", quiet=quiet)
 
 
 def _interruptibly(observation: Any, inference: Any) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thali.cli.compiling import compile_kernels
+from thali.cli.compiling import compiled_once
 from thali.cli.console import count, say
 from thali.cli.fitted import Rows, check_output, load_fit, put, read_rows
 from thali.errors import InvalidDataError
@@ -38,15 +38,16 @@ def impute(
     check_output(output, overwrite)
     model = load_fit(fit)
     rows = read_rows(data, model)
-    compile_kernels()
     import numpy as np
 
     missing = np.isnan(rows.table.X)
     dims = np.flatnonzero(missing.any(axis=0))
+    with compiled_once(f"impute-{type(model.posterior_.model.observation).__name__}"):
+        found = model.impute(rows.X, interval=interval)
     if interval is None:
-        table = rows.table._replace(X=_as_in_file(rows, model.impute(rows.X)))
+        table = rows.table._replace(X=_as_in_file(rows, found))
     else:
-        filled, *ends = (_as_in_file(rows, values) for values in model.impute(rows.X, interval=interval))
+        filled, *ends = (_as_in_file(rows, values) for values in found)
         table = _with_ends(rows.table, filled, [np.where(missing, end, np.nan) for end in ends], dims)
     put(table, output)
     say(f"filled {count(int(missing.sum()), 'cell')} in {count(len(dims), 'dim')}")

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from thali.claims import Claim, holds_run, sweep
-from thali.cli.compiling import compile_kernels
 from thali.cli.console import say
 from thali.cli.data import read_data
 from thali.cli.outcome import claimed, report, run_folder, sample
@@ -51,7 +50,6 @@ def resume(
         say(table.reading, quiet=quiet or not table.reading)
         say(f"{table.file.name}  {table.describe()}", quiet=quiet)
         say(f"going on with {claim.folder}", quiet=quiet)
-        compile_kernels(quiet=quiet)
         model = sample(
             lambda: thali.resume(
                 claim, table.visible, heldout=table.heldout_values, n_jobs=jobs, verbose=not quiet, **settings

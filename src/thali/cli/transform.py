@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from thali.cli.compiling import compile_kernels
+from thali.cli.compiling import compiled_once
 from thali.cli.console import say
 from thali.cli.fitted import check_output, load_fit, put, read_rows
 
@@ -32,14 +32,14 @@ def transform(
     check_output(output, overwrite)
     model = load_fit(fit)
     rows = read_rows(data, model)
-    compile_kernels()
     import numpy as np
 
     if model.n_components_ == 0:
         say(f"{fit} has no features", style="yellow")
-    codes = model.presence(rows.X) if presence else model.transform(rows.X)
     names = [f"feature_{k}" for k in range(model.n_components_)]
-    if novelty:
-        codes = np.column_stack([codes, model.novelty(rows.X)])
-        names.append("novelty")
+    with compiled_once(f"transform-{type(model.posterior_.model.observation).__name__}"):
+        codes = model.presence(rows.X) if presence else model.transform(rows.X)
+        if novelty:
+            codes = np.column_stack([codes, model.novelty(rows.X)])
+            names.append("novelty")
     put(rows.table._replace(X=codes, dim_names=tuple(names)), output)

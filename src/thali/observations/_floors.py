@@ -12,12 +12,12 @@ from thali.observations._uniqueness import Uniqueness
 
 Array = np.ndarray
 
-_SHARE = 0.7  # of the noise that is left, at most
+_SHARE = 0.5  # of the noise that is left, at most
 _CHANCE = 0.01  # with which noise of the size that is left would seem to be at its floor
 
 
 def floor_below(found: Uniqueness) -> Array:
-    """The floor of each dim: a share of what a factor analysis leaves, its degrees of freedom counted."""
+    """The floor of each dim: a share of what a factor analysis leaves, less where few cells say what that is."""
     free = np.maximum(found.n_cells - found.n_factors - 1, 1)
     least = gammaincinv(0.5 * free, _CHANCE) / (0.5 * free)  # of a mean square with so many degrees of freedom
-    return np.minimum(np.minimum(_SHARE, least) * found.n_cells / free, 1.0) * found.noise_var
+    return np.minimum(_SHARE, least) * found.noise_var
