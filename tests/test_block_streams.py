@@ -60,6 +60,7 @@ def test_bars_one_row_at_a_time(method):
     assert max(scores) - min(scores) < 0.1
 
 
+@pytest.mark.slow
 def test_a_fit_of_a_few_rows_begins_anew_too(X):
     model = estimator().fit(X[:1])
     for start in range(1, 120, 17):

@@ -116,6 +116,7 @@ def test_chain_reaches_the_exact_posterior(case, rng):
     assert np.abs(z).max() <= z_limit(len(z)), (z, wanted)
 
 
+@pytest.mark.slow
 def test_marginal_is_the_sum_over_allocations(rng):
     """log_marginal against the mean over features of the Poisson probability, also with a missing cell."""
     model = PoissonGamma(**FIXED)

@@ -38,6 +38,7 @@ def expected():
     )
 
 
+@pytest.mark.slow
 def test_flat_likelihood_keeps_the_prior(rng):
     z = z_scores(prior_run(rng, IBP(mass=MASS), 60, 150), expected())
     assert np.abs(z).max() <= z_limit(len(z)), z

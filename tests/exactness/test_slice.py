@@ -44,7 +44,7 @@ def test_chain_reaches_the_exact_posterior(prior, missing, rng):
 
 @pytest.mark.parametrize(
     ("prior", "n_replicates"),
-    thinned([(p, n) for p in PRIORS for n in (4_000, 60_000)], ("three parameters", 4_000)),
+    thinned([(p, n) for p in PRIORS for n in (4_000, 60_000)]),
 )
 def test_sweep_keeps_the_joint_distribution(prior, n_replicates, rng):
     inference = SliceSampler(moves=0.0)

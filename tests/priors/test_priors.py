@@ -104,8 +104,8 @@ class PrintedFinite(BetaBernoulli):
 @pytest.mark.parametrize(
     "wrong",
     [
-        NoConcentrationInRate(mass=1.2, concentration=2.5),
-        CountPlusOne(mass=1.2),
+        pytest.param(NoConcentrationInRate(mass=1.2, concentration=2.5), marks=pytest.mark.slow),
+        pytest.param(CountPlusOne(mass=1.2), marks=pytest.mark.slow),
         NoMultiplicity(mass=1.2),
         PrintedFinite(mass=1.3, n_features=2),
     ],
