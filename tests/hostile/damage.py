@@ -189,7 +189,8 @@ def array_damaged(rng: Generator, content: bytes) -> bytes:
         values = NUMBERS + REALS if kind == "f" else [0, 1]
         if info is not None:
             values = [n for n in NUMBERS if info.min <= n <= info.max]
-        array.flat[int(rng.integers(array.size))] = pick(rng, values)
+        with np.errstate(over="ignore"):
+            array.flat[int(rng.integers(array.size))] = np.asarray(pick(rng, values)).astype(array.dtype)
     elif array.ndim and len(array):
         array = array[: int(rng.integers(len(array)))] if rng.integers(2) else np.concatenate([array, array])
     return npy(array)

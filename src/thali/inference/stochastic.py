@@ -59,7 +59,8 @@ class StochasticMeanField(Spec):
     batch_size: rows of a block. n_inner: passes over a block's rows before its statistics are used. n_epochs, tol: a
     fit ends after so many passes over the data, or when one raises the bound by less than this share of it.
     method: "memoised" keeps the statistics of each block; "robbins-monro" a running mean in which block t counts by
-    (t + delay)^-forgetting, scaled to all rows.
+    (t + delay)^-forgetting, scaled to all rows; a batch of a stream by no more than share^forgetting, with its share of
+    the rows so far.
     n_rows: how many rows an iterator or `partial_fit` will bring in all, for the running mean; None: as many as came.
     n_start: rows from which the features begin, by `MeanField` with the settings truncation, n_restarts, start, moves,
     bits, features, codes and precision, which mean what they mean there.
@@ -176,7 +177,9 @@ class StochasticMeanField(Spec):
             statistics, n_rows = _memoised(state, old, new), state.n_rows + (0 if again else problem.n_rows)
         else:
             n_rows = n_all or max(self.n_rows or 0, state.n_seen + problem.n_rows)
-            statistics = self._blended(state, scale(new, n_rows / problem.n_rows), n_rows)
+            # a row or two after hundreds must not count as a block does: no more than their share would, forgetting
+            share = problem.n_rows / (state.n_seen + problem.n_rows) if index is None else 1.0
+            statistics = self._blended(state, scale(new, n_rows / problem.n_rows), n_rows, share**self.forgetting)
         counted = state._replace(
             n_visits=state.n_visits + 1,
             n_seen=state.n_seen + problem.n_rows,
@@ -195,9 +198,9 @@ class StochasticMeanField(Spec):
             local=state.local | {index: local} if keep else {},
         )
 
-    def _blended(self, state: BlockState, new: Any, n_rows: int) -> Any:
+    def _blended(self, state: BlockState, new: Any, n_rows: int, at_most: float = 1.0) -> Any:
         """The running mean after statistics that are scaled to n_rows, as it is; it begins with the first rows."""
-        rate = self.rate(state.n_visits + 1)
+        rate = min(self.rate(state.n_visits + 1), at_most)
         if rate == 1:
             return new
         # eq: HBWP13.step
