@@ -98,8 +98,10 @@ class MeanField(Spec):
         if hasattr(model.observation, "as_matrix") and not isinstance(model.observation, OwnStart):
             few = X.shape[0] * X.shape[1] <= _WHOLE
             matrix, has_offset = model.observation.as_matrix(model.observation.prepare(X if few else X[:1]))
-            units = start_units(model.observation, matrix)
-            matrix = None if not few else low_rank_completion(matrix) if binary else matrix / units
+            if not few:
+                matrix = None
+            else:
+                matrix = low_rank_completion(matrix) if binary else matrix / start_units(model.observation, matrix)
             problem = problem._replace(has_offset=has_offset)
         scope = Scope(n_features, can_grow, binary, n_trials(X.shape[0] * X.shape[1]))
         return MeanFieldData(problem, scope, matrix)
