@@ -10,9 +10,10 @@ import numpy as np
 import prior_pictures
 
 import thali
-from thali import auto, observations, priors
-from thali.model import lacking
+from thali import observations, priors
+from thali.core.model import lacking
 from thali.report import figures
+from thali.running import choose as auto
 
 DOCS = Path(__file__).parent
 EXAMPLES = {  # priors that need to be told something

@@ -27,8 +27,8 @@ from thali import (
     Times,
     how_many,
 )
-from thali.auto import choose, serves
-from thali.model import lacking
+from thali.core.model import lacking
+from thali.running.choose import choose, serves
 
 TIMES = Times(np.arange(12.0))
 PRIORS = {

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from thali.binary import (
+from thali.core.binary import (
     check_binary,
     class_size,
     column_counts,

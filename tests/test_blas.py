@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from thali.blas import one_blas_thread
+from thali.numerics.blas import one_blas_thread
 
 
 def n_threads() -> set[int]:
@@ -94,7 +94,7 @@ def test_a_library_that_is_loaded_later_is_held_too():
     code = """
 import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
-from thali.blas import one_blas_thread
+from thali.numerics.blas import one_blas_thread
 n = lambda: {p["filepath"]: p["num_threads"] for p in threadpool_info() if p["user_api"] == "blas"}
 threadpool_limits(3, "blas")
 with one_blas_thread():

@@ -19,7 +19,7 @@ from thali import (
     PoissonGamma,
     StochasticMeanField,
 )
-from thali.variational_sums import VariationalSums
+from thali.posteriors.variational_sums import VariationalSums
 
 N_DIMS = 6
 

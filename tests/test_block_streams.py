@@ -5,9 +5,10 @@ import pytest
 from scipy.sparse import csr_matrix
 
 import thali
-from thali import IBP, InvalidDataError, InvalidFileError, LatentFeatures, LinearGaussian, PoissonGamma, block_fit
+from thali import IBP, InvalidDataError, InvalidFileError, LatentFeatures, LinearGaussian, PoissonGamma
 from thali.errors import ThaliError
 from thali.inference import StochasticMeanField
+from thali.running import block_fit
 
 
 @pytest.fixture(name="X", scope="module")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from thali.blocks import RowBlocks, check_batch, is_iterator, on_disk
+from thali.data.row_blocks import RowBlocks, check_batch, is_iterator, on_disk
 from thali.errors import InvalidDataError
 
 

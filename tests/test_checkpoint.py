@@ -15,14 +15,16 @@ import pytest
 from thinned import thinned
 
 import thali
-from thali import IBP, BetaBernoulli, CollapsedGibbs, LatentFeatures, LinearGaussian, checkpoint, files
-from thali.distributions import Beta, Gamma, NormalOffset, PerDim
+from thali import IBP, BetaBernoulli, CollapsedGibbs, LatentFeatures, LinearGaussian
+from thali.core.distributions import Beta, Gamma, NormalOffset, PerDim
+from thali.core.model import Model
 from thali.errors import InvalidDataError, InvalidFileError, InvalidParameterError
-from thali.model import Model
-from thali.observations._gaussian import GaussianData
-from thali.packing import pack, unpack
+from thali.observations.gaussian.data import GaussianData
 from thali.rng import freeze, make_generator, thaw
-from thali.run import iterate
+from thali.running.chains import iterate
+from thali.storage import archive as files
+from thali.storage import checkpoint
+from thali.storage.packing import pack, unpack
 
 SHORT = CollapsedGibbs(n_warmup=6, n_draws=8, thin=2, start="spectral")  # 22 steps
 N_STEPS = 22
@@ -476,7 +478,8 @@ def test_a_real_limit_on_the_size_of_files(tmp_path):
     """The operating system refuses files beyond 20 kB: the run warns and ends well, and the fit cannot be saved."""
     script = textwrap.dedent("""
         import numpy as np, resource, thali
-        from thali import CollapsedGibbs, LatentFeatures, checkpoint
+        from thali import CollapsedGibbs, LatentFeatures
+        from thali.storage import checkpoint
         checkpoint.EVERY = checkpoint._SHARE = checkpoint._COST = 0.05
         X = np.random.default_rng(0).standard_normal((400, 30))
         inference = CollapsedGibbs(n_warmup=3, n_draws=300, start="spectral")

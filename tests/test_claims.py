@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 
 import thali
-from thali import CollapsedGibbs, LatentFeatures, checkpoint, claims, files
-from thali.claims import Claim, holds_run, sweep
+from thali import CollapsedGibbs, LatentFeatures
 from thali.errors import InvalidFileError, InvalidParameterError
-from thali.whole_files import whole_file
+from thali.files.whole_files import whole_file
+from thali.storage import archive as files
+from thali.storage import checkpoint, claims
+from thali.storage.claims import Claim, holds_run, sweep
 
 SHORT = CollapsedGibbs(n_warmup=1, n_draws=4, start="spectral")
 ENDLESS = CollapsedGibbs(n_warmup=0, n_draws=10**9, start="spectral")

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from thali.diagnostics import Agreement, Diagnosis, agree, diagnose, verdict
+from thali.verdicts.chains import Agreement, Diagnosis, agree, diagnose, verdict
 
 
 def one(values):

@@ -7,7 +7,7 @@ import pytest
 from scipy.integrate import cumulative_trapezoid, quad
 from scipy.stats import kstest, norm
 
-from thali.distributions import Beta, Gamma, InverseGamma, LogNormal, NormalOffset, PerDim
+from thali.core.distributions import Beta, Gamma, InverseGamma, LogNormal, NormalOffset, PerDim
 
 P_VALUE = 1e-4
 N = 4000

@@ -22,7 +22,7 @@ from thali import (
     PoissonGamma,
     StochasticMeanField,
 )
-from thali.encoding import encode
+from thali.posteriors.encoding import encode
 from thali.testing import z_limit
 
 A = np.array([[3.0, 2.0, 0, 0, 0], [0, 0, 2.0, 3.0, 1.0]])

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import thali
-import thali.prediction
+import thali.posteriors.prediction
 from thali import IBP, BetaBernoulli, CollapsedGibbs, Gamma, LatentFeatures, LinearGaussian, NormalOffset, PerDim
 from thali.errors import InvalidDataError, InvalidParameterError
 
@@ -351,9 +351,9 @@ def test_impute_knows_the_data_that_were_fitted(X, rng, monkeypatch):
     m = estimator().fit(pd.DataFrame(seen))
     used = []
     for name in ("_predict_fitted", "_predict_new"):
-        function = getattr(thali.prediction, name)
+        function = getattr(thali.posteriors.prediction, name)
         spy = lambda *a, f=function, n=name, **k: used.append(n) or f(*a, **k)  # noqa: E731
-        monkeypatch.setattr(thali.prediction, name, spy)
+        monkeypatch.setattr(thali.posteriors.prediction, name, spy)
     filled = m.impute(pd.DataFrame(seen))
     negative_nan = np.where(mask, -np.float64(np.nan), seen)
     assert np.array_equal(m.impute(negative_nan), filled)

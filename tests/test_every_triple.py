@@ -25,12 +25,12 @@ from thali import (
     SliceSampler,
     StickBreakingIBP,
     StochasticMeanField,
-    auto,
-    checkpoint,
-    files,
 )
+from thali.core.model import compatible
 from thali.errors import InvalidFileError, InvalidParameterError
-from thali.model import compatible
+from thali.running import choose as auto
+from thali.storage import archive as files
+from thali.storage import checkpoint
 
 SHORT: dict[str, Any] = {"n_warmup": 2, "n_draws": 3, "thin": 2}
 SAMPLERS = [
@@ -214,7 +214,7 @@ HOSTILE = {
     "whole numbers": spoil("allocated", lambda a: a.astype(np.int64)),
     "log_parts": lambda local: local._replace(log_parts=float("nan")),
     "log_parts of many": lambda local: local._replace(log_parts=np.zeros(3)),
-    "another model": lambda local: thali.observations._gaussian.GaussianRows(local.z, local.v, local.v, local.v),
+    "another model": lambda local: thali.observations.gaussian.data.GaussianRows(local.z, local.v, local.v, local.v),
 }
 
 

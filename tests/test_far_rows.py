@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from thali.far_rows import Seen, far_rows, warn_of_far_rows
+from thali.data.far_rows import Seen, far_rows, warn_of_far_rows
 
 
 def found(X, n_before=0):

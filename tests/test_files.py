@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from thali import files
 from thali.errors import InvalidFileError
+from thali.storage import archive as files
 
 META = {"name": "test", "numbers": [1, 0.1, None]}
 

@@ -23,7 +23,7 @@ from thali import (
     StochasticMeanField,
     how_many,
 )
-from thali.judgement import owned_by_one
+from thali.verdicts.judge import owned_by_one
 
 RNG = np.random.default_rng(1)
 X = RNG.integers(2, size=(30, 2)) @ np.array([[3.0, 3, 0], [0, 2, 3]]) + RNG.standard_normal((30, 3))
@@ -156,9 +156,9 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("terminal", [True, False])
 def test_verbose_means_the_same_in_every_shape(name, terminal, monkeypatch):
-    monkeypatch.setattr("thali.progress._QUIET", 0.0)
-    monkeypatch.setattr("thali.progress._EVERY", 0.0)
-    monkeypatch.setattr("thali.optimise._LOOK", 0.001)
+    monkeypatch.setattr("thali.running.progress._QUIET", 0.0)
+    monkeypatch.setattr("thali.running.progress._EVERY", 0.0)
+    monkeypatch.setattr("thali.running.restarts._LOOK", 0.001)
     monkeypatch.setenv("COLUMNS", "200")
     shown = {}
     for verbose in (0, False, None, 1, True):

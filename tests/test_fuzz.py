@@ -42,9 +42,9 @@ from thali import (
     LogNormal,
     NormalOffset,
     PerDim,
-    checkpoint,
 )
 from thali.errors import ThaliError
+from thali.storage import checkpoint
 
 QUICK = CollapsedGibbs(n_warmup=2, n_draws=3, start="empty")
 
@@ -524,7 +524,8 @@ JSON: list[Any] = [
     None, True, False, 0, 1, -1, 2, 7, 10**30, 0.5, -0.5, 1e300, math.nan, math.inf, "", "x", "IBP", "Model", "Gamma",
     [], [1], [[]], {}, {"spec": "IBP"}, {"spec": "Model"}, {"spec": []}, {"array": [1], "dtype": "O"}, {"array": 1},
     {"array": [0.5, 0.5, 0.5], "dtype": "<f8"}, {"spec": "Gamma", "shape": -1.0}, {"value": 1}, {"kind": "dict"},
-    "<f4", "|u1", "<i8", "O", "F", "spec Gamma", "dict", "list", "tuple thali.run.Result", "tuple os.stat_result",
+    "<f4", "|u1", "<i8", "O", "F", "spec Gamma", "dict", "list", "tuple thali.run.Result", "tuple Draw",
+    "tuple os.stat_result",
 ]  # fmt: skip
 
 

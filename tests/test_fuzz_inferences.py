@@ -26,7 +26,7 @@ from thali import (
     PerDim,
     SliceSampler,
 )
-from thali.model import lacking
+from thali.core.model import lacking
 
 PRIORS = st.sampled_from(
     [IBP(), IBP(1.0, 2.0), BetaBernoulli(Gamma(1, 1), 3), BetaProcess(), thali.StickBreakingIBP(), IBP(1.0, 1.0, 0.5)]

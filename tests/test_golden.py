@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from thali import IBP, BetaBernoulli, LinearGaussian
-from thali.kernels.row_draws import scan_bits
-from thali.model import Model
+from thali.core.model import Model
+from thali.kernels.bits.row_draws import scan_bits
 from thali.testing import enumerate_posterior
 
 CASES = {c["id"]: c for c in json.loads((Path(__file__).parent / "golden/ibp-gibbs-variational.json").read_text())}

@@ -18,7 +18,7 @@ from thali import (
     MeanField,
     how_many,
 )
-from thali.variational_posterior import Variational
+from thali.posteriors.variational import Variational
 
 
 @pytest.fixture

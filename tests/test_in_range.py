@@ -5,7 +5,7 @@ import pytest
 
 from thali import CollapsedGibbs, LatentFeatures
 from thali.errors import InvalidParameterError, OutOfMemoryError, ThaliError
-from thali.in_range import numbers_in_range
+from thali.running.numeric_errors import numbers_in_range
 
 
 @pytest.mark.parametrize(

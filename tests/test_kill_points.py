@@ -13,9 +13,10 @@ import pytest
 from scipy.sparse import csr_array
 
 import thali
-from thali import CollapsedGibbs, FactorAnalysis, Gibbs, LatentFeatures, PoissonGamma, checkpoint
-from thali.claims import Claim, holds_run
+from thali import CollapsedGibbs, FactorAnalysis, Gibbs, LatentFeatures, PoissonGamma
 from thali.errors import InvalidFileError
+from thali.storage import checkpoint
+from thali.storage.claims import Claim, holds_run
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 from threadpoolctl import threadpool_limits
 
-from thali.matching import SAME, match, similarity
+from thali.posteriors.matching import SAME, match, similarity
 
 
 def bits(rng, n_rows, n_features, share=0.5):

@@ -5,10 +5,10 @@ from typing import Protocol, runtime_checkable
 import pytest
 
 from thali import IBP, CollapsedGibbs, LinearGaussian
-from thali.auto import Choice, choose
+from thali.core.model import check_composition, compatible, lacking
 from thali.errors import IncompatibleModelError, InvalidParameterError
-from thali.model import check_composition, compatible, lacking
 from thali.priors import BetaBernoulli
+from thali.running.choose import Choice, choose
 
 
 @runtime_checkable

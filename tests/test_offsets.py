@@ -23,8 +23,8 @@ from thali import (
     StochasticMeanField,
 )
 from thali.errors import InvalidDataError
-from thali.observations import _origin
-from thali.spec_json import from_json, to_json
+from thali.observations.gaussian import origin as _origin
+from thali.storage.spec_json import from_json, to_json
 
 SHORT = {"n_warmup": 4, "n_draws": 3}
 SAMPLERS = {

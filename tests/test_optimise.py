@@ -5,9 +5,9 @@ import pytest
 
 import thali
 from thali import BetaBernoulli, BPMeans, LatentFeatures, LinearGaussian
-from thali.auto import AUTO, choose
 from thali.errors import InvalidDataError, InvalidParameterError
-from thali.restarts import Restarts
+from thali.running.choose import AUTO, choose
+from thali.verdicts.restarts import Restarts
 
 DATA = thali.datasets.bars(80)
 HOLES = np.random.default_rng(0).random(DATA.X.shape) < 0.1

@@ -8,10 +8,10 @@ import pytest
 
 from thali import IBP, CollapsedGibbs, Gamma, LinearGaussian, NormalOffset, PerDim
 from thali.errors import InvalidFileError
-from thali.inference.z_chain import SweepInfo, ZState
-from thali.observations._gaussian import GaussianRows
-from thali.packing import pack, unpack
-from thali.posterior import Draw
+from thali.inference.samplers.chain import SweepInfo, ZState
+from thali.observations.gaussian.data import GaussianRows
+from thali.posteriors.base import Draw
+from thali.storage.packing import pack, unpack
 
 
 def through(things):

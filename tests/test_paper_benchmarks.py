@@ -33,7 +33,7 @@ from benchmarks.papers.word_counts import (
     update_left,
     update_right,
 )
-from thali.observations._factor_em import FactorFit
+from thali.observations.gaussian.factor_em import FactorFit
 
 # --- hidden cells ----------------------------------------------------------------------------------
 

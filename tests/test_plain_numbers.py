@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from thali import CollapsedGibbs, InvalidDataError, LatentFeatures, LinearGaussian, PoissonGamma
-from thali.blocks import RowBlocks, check_batch
-from thali.cell_text import MISSING, Kind, hint, is_missing, kind_of, number
+from thali.data.cell_text import MISSING, Kind, hint, is_missing, kind_of, number
+from thali.data.plain_numbers import plain_numbers
+from thali.data.row_blocks import RowBlocks, check_batch
 from thali.metrics import split_tokens
-from thali.plain_numbers import plain_numbers
 
 NAN = float("nan")
 HIDDEN = [[False, True], [False, False]]

@@ -5,12 +5,13 @@ import pytest
 from scipy.special import expit
 
 from thali import IBP, BetaBernoulli, CollapsedGibbs, LatentFeatures, LinearGaussian
-from thali.auto import Choice
-from thali.consensus import evenly, find_medoid
+from thali.core.model import Model
 from thali.counting import count
-from thali.matching import similarity
-from thali.model import Model
-from thali.posterior import Draw, Draws
+from thali.posteriors.base import Draw
+from thali.posteriors.draws import Draws
+from thali.posteriors.matching import similarity
+from thali.posteriors.representative import evenly, find_medoid
+from thali.running.choose import Choice
 
 N, D = 40, 3
 PRIOR = IBP(mass=1.0)

@@ -12,9 +12,11 @@ from scipy.stats import norm, poisson
 from thinned import thinned
 
 import thali
-from thali import IBP, BetaBernoulli, LinearGaussian, prediction
-from thali.model import Model
-from thali.posterior import Draw, Draws
+from thali import IBP, BetaBernoulli, LinearGaussian
+from thali.core.model import Model
+from thali.posteriors import prediction
+from thali.posteriors.base import Draw
+from thali.posteriors.draws import Draws
 from thali.testing import enumerate_posterior
 from thali.testing.zscores import z_limit, z_scores
 

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from thali import CollapsedGibbs, progress
-from thali.inference.z_chain import SweepInfo
-from thali.progress import Progress, RestartProgress
+from thali import CollapsedGibbs
+from thali.inference.samplers.chain import SweepInfo
+from thali.running import progress
+from thali.running.progress import Progress, RestartProgress
 
 INFERENCE = CollapsedGibbs(n_warmup=10, n_draws=40, thin=2)
 
@@ -46,7 +47,7 @@ def test_a_plain_line(at_once, capsys, rng):
 
 
 def test_the_effective_size_is_that_of_the_draws(rng):
-    from thali.diagnostics import diagnose
+    from thali.verdicts.chains import diagnose
 
     one = chain(90, rng)
     draws = np.array([[info.n_features for info in one.infos[11::2]]])
@@ -96,7 +97,7 @@ class TestRestarts:
     def watch(self, monkeypatch, verbose, *, terminal=False):
         """Progress of two restarts, one of which has ended, after ten seconds."""
         now = [0.0]
-        monkeypatch.setattr("thali.progress.time.monotonic", lambda: now[0])
+        monkeypatch.setattr("thali.running.progress.time.monotonic", lambda: now[0])
         monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
         progress = RestartProgress(2, verbose)
         progress.passed(0, self.State)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from thali import row_digests as module
-from thali.row_digests import KnownRows, row_digests
+from thali.data import row_digests as module
+from thali.data.row_digests import KnownRows, row_digests
 
 
 def test_equal_rows_and_no_others_have_equal_digests(rng):

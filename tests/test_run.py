@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from thali import IBP, BetaBernoulli, CollapsedGibbs, LatentFeatures, LinearGaussian
+from thali.core.model import Model
 from thali.errors import InvalidParameterError
-from thali.model import Model
 from thali.rng import make_generator, spawn
-from thali.run import Chain, iterate, resolve_n_jobs, run_chains
+from thali.running.chains import Chain, iterate, resolve_n_jobs, run_chains
 
 MODEL = Model(IBP(), LinearGaussian())
 
@@ -71,13 +71,13 @@ def test_bits_do_not_depend_on_threads_or_company(X, monkeypatch):
     assert not same(alone, run(X, inference, seed=2))
     more = run(X, inference, n_chains=3)
     assert np.array_equal(more.posterior.draws["log_joint"][:2], alone.posterior.draws["log_joint"])
-    monkeypatch.setattr("thali.run._TURN", 0.0)
+    monkeypatch.setattr("thali.running.chains._TURN", 0.0)
     assert same(alone, run(X, inference, n_jobs=1))
 
 
 def test_chains_take_turns(X, monkeypatch):
     """Three chains on one thread, a turn of one step each."""
-    monkeypatch.setattr("thali.run._TURN", 0.0)
+    monkeypatch.setattr("thali.running.chains._TURN", 0.0)
     seen = []
     keep = lambda chain, is_last: seen.append(chain.number)  # noqa: E731
     run(X, short(n_warmup=0, n_draws=4), n_chains=3, n_jobs=1, keep=keep)
@@ -206,7 +206,7 @@ def test_a_signal_while_kernels_compile_is_not_forgotten(X, which, monkeypatch):
 
 def test_ctrl_c_with_chains_still_waiting(X, monkeypatch):
     """Two chains on one thread: the second never began, and is left out."""
-    monkeypatch.setattr("thali.run._TURN", 1e9)
+    monkeypatch.setattr("thali.running.chains._TURN", 1e9)
     result = run(X, short(n_warmup=5, n_draws=10**9), n_jobs=1, keep=interrupt_at(0, 20))
     assert result.stopped_by == "interrupt"
     assert result.posterior.n_chains == 1
@@ -282,12 +282,12 @@ def test_a_run_in_time_is_not_stopped(X):
 
 
 def test_target_ess_stops_where_the_draws_suffice_and_not_where_the_clock_says(X, monkeypatch):
-    from thali.diagnostics import diagnose
+    from thali.verdicts.chains import diagnose
 
     found = {run(X, short(n_warmup=20, n_draws=n), target_ess=30).posterior.n_draws for n in (2000, 10**9)}
     assert len(found) == 1
-    monkeypatch.setattr("thali.run._LOOK", 0.01)
-    monkeypatch.setattr("thali.run._TURN", 0.01)
+    monkeypatch.setattr("thali.running.chains._LOOK", 0.01)
+    monkeypatch.setattr("thali.running.chains._TURN", 0.01)
     result = run(X, short(n_warmup=20, n_draws=10**9, thin=1), target_ess=30, n_jobs=1)
     assert result.stopped_by == "target_ess"
     assert {result.posterior.n_draws} == found

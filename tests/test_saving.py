@@ -9,10 +9,10 @@ import pytest
 
 import thali
 from thali import IBP, BetaBernoulli, CollapsedGibbs, Gamma, LatentFeatures, LinearGaussian, NormalOffset, PerDim
-from thali.distributions import Beta, InverseGamma, LogNormal
+from thali.core.distributions import Beta, InverseGamma, LogNormal
+from thali.core.model import Model
 from thali.errors import InvalidFileError
-from thali.model import Model
-from thali.spec_json import from_json, to_json
+from thali.storage.spec_json import from_json, to_json
 
 SHORT = CollapsedGibbs(n_warmup=3, n_draws=6)
 

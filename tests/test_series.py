@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import digamma, gammaln, zeta
 
-from thali import series
-from thali.series import expected_log_complement, log_beta_moment, series_nodes, sum_series
+from thali.numerics import series
+from thali.numerics.series import expected_log_complement, log_beta_moment, series_nodes, sum_series
 
 # -E log(1 - V exp(-T)), V ~ Beta(a, b), T ~ Gamma(u, v): the series with its integral in 40-digit arithmetic
 LOG_COMPLEMENTS = {

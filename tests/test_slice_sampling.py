@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import gamma, kstest, norm
 
-from thali.slice_sampling import slice_sample, slice_sample_positive
+from thali.numerics.slice_sampling import slice_sample, slice_sample_positive
 
 P_VALUE = 1e-4
 N = 5000

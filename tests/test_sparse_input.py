@@ -11,9 +11,9 @@ import pytest
 from scipy import sparse
 
 from thali import InvalidDataError, LatentFeatures, MeanField, PoissonGamma, StochasticMeanField, metrics
-from thali.blocks import RowBlocks, check_batch
-from thali.priors.distances import as_distances
-from thali.sparse_input import checked_csr
+from thali.data.row_blocks import RowBlocks, check_batch
+from thali.data.sparse_input import checked_csr
+from thali.priors.proximity.distances import as_distances
 
 FORMATS = ["csr", "csc", "coo", "bsr", "dia", "lil", "dok"]
 PLACES = [0, 1, 5, 6, 7, 8, 9, -1, -7, 10**9, 2**31 - 1, -(2**31), 2**40, -(2**62)]

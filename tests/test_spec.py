@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from thali import IBP, BetaBernoulli, CollapsedGibbs, Gamma, InvalidParameterError, LinearGaussian
-from thali.distributions import Beta, NormalOffset, PerDim
-from thali.model import Model
-from thali.spec import Spec, at_least, hyper, is_distribution, not_negative, positive, real, setting, unit_interval
+from thali.core.distributions import Beta, NormalOffset, PerDim
+from thali.core.model import Model
+from thali.core.spec import Spec, at_least, hyper, is_distribution, not_negative, positive, real, setting, unit_interval
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

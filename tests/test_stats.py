@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from thali.observations._gaussian import DimSums, GaussianData
-from thali.stats import add, subtract
+from thali.core.statistics import add, subtract
+from thali.observations.gaussian.data import DimSums, GaussianData
 
 
 class Sums(NamedTuple):

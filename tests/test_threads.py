@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from thali.threads import in_spans, n_cores, together
+from thali.numerics.threads import in_spans, n_cores, together
 
 
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 100, 1023])

@@ -8,17 +8,18 @@ import pytest
 from scipy.special import expit
 
 import thali
-from thali import BetaBernoulli, LatentFeatures, LinearGaussian, MeanField, variational_prediction
+from thali import BetaBernoulli, LatentFeatures, LinearGaussian, MeanField
+from thali.core.model import Model
+from thali.core.protocols.observation import Family
 from thali.errors import InvalidFileError, InvalidParameterError
-from thali.model import Model
-from thali.observations._feature_factor import GaussianFeatures
-from thali.observations._mean_field_bits import BitFactors
-from thali.posterior import Draws
-from thali.prediction import heldout
+from thali.observations.gaussian.mean_field.bits import BitFactors
+from thali.observations.gaussian.mean_field.sums import GaussianFeatures
+from thali.posteriors import variational_heldout as variational_prediction
+from thali.posteriors.draws import Draws
+from thali.posteriors.prediction import heldout
+from thali.posteriors.variational import Factors, Variational
+from thali.posteriors.variational_heldout import check_kind, log_mixture
 from thali.testing import z_limit
-from thali.variational_posterior import Factors, Variational
-from thali.variational_prediction import check_kind, log_mixture
-from thali.variational_protocols import Family
 
 NOISE, FEATURE = 0.6**2, 1.1**2
 N, D = np.arange(1, 5)[:, None], np.arange(1, 4)

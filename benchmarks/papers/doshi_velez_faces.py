@@ -39,8 +39,8 @@ from benchmarks.papers.heldout_cells import (
 from benchmarks.quality.record import Record
 from benchmarks.tables import against, machine, show_table
 from thali import BetaBernoulli, BetaProcess, Gibbs, LatentFeatures, LinearGaussian, MeanField, StickBreakingIBP
-from thali.model import Model
-from thali.run import iterate
+from thali.core.model import Model
+from thali.running.chains import iterate
 
 FILE, N_PEOPLE, N_FACES, SIDE = "faces_yaleb_32x32.npz", 14, 721, 32
 NOISE_SHARE, FEATURE_SHARE = 1 / 16, 1 / 4  # of the mean variance of a dim

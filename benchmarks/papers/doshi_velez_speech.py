@@ -37,7 +37,7 @@ from benchmarks.papers.speakers import FILE, load, matched
 from benchmarks.quality.record import Record
 from benchmarks.tables import machine, show_table
 from thali import IBP, ICA, BetaBernoulli, Gibbs, LatentFeatures, MeanField, StickBreakingIBP
-from thali.observations._factor_em import FactorFit
+from thali.observations.gaussian.factor_em import FactorFit
 
 SIZES, RANKS = (2, 5, 9), tuple(range(1, 10))
 CHAIN = {"n_warmup": 100, "n_draws": 100}  # 200 sweeps, as in the report

@@ -26,10 +26,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.quality.record import Record, listed
 from benchmarks.tables import machine, show_table
 from thali import IBP, CollapsedGibbs, Gibbs, LinearGaussian, SliceSampler, StickBreakingIBP
-from thali.model import Model
-from thali.run import iterate
+from thali.core.model import Model
+from thali.running.chains import iterate
 
-# Anything that `thali.run.iterate` serves and whose state has Z in `local.z` can stand here.
+# Anything that `thali.running.chains.iterate` serves and whose state has Z in `local.z` can stand here.
 SAMPLERS: dict[str, Any] = {
     "collapsed Gibbs": CollapsedGibbs(moves=0.0, group=1),
     "uncollapsed Gibbs": Gibbs(moves=0.0),

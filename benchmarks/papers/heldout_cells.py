@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from thali.observations._factor_em import FactorFit, log_rows, validated_factors
+from thali.observations.gaussian.factor_em import FactorFit, log_rows, validated_factors
 
 Array = np.ndarray
 Entry = dict[str, Any]

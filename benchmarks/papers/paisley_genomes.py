@@ -42,9 +42,9 @@ from thali import (
     MeanField,
     StickBreakingIBP,
 )
-from thali.inference.ascent import ascend, begin, split_rows
-from thali.model import Model
-from thali.variational_protocols import Family
+from thali.core.model import Model
+from thali.core.protocols.observation import Family
+from thali.inference.variational.ascent import ascend, begin, split_rows
 
 FILE = "hgdp_microsat.npz"
 TRUNCATION, ROUNDS, N_NEIGHBOURS = 200, 50, 5

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from thali import CollapsedGibbs
-from thali.model import Model
+from thali.core.model import Model
 
 Array = np.ndarray
 

@@ -27,8 +27,8 @@ from benchmarks.quality.record import Record, listed
 from benchmarks.quality.sets import SETS, WEIGHTED_SETS, QualitySet
 from benchmarks.tables import machine, show_table
 from thali import IBP, ICA, CollapsedGibbs, FactorAnalysis, Gibbs, LinearGaussian, SliceSampler
-from thali.model import Model
-from thali.prediction import scorer
+from thali.core.model import Model
+from thali.posteriors.prediction import scorer
 
 ALL_SETS = {**SETS, **WEIGHTED_SETS}
 USUAL = ["bars-1", "mid", "wide", *WEIGHTED_SETS]

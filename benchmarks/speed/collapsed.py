@@ -29,9 +29,9 @@ from benchmarks.speed.rivals import MASS, naive_rows, rank_one_rows
 from benchmarks.tables import against, machine, show_table
 from benchmarks.workloads import Workload
 from thali import IBP, CollapsedGibbs, LinearGaussian
-from thali.inference.z_chain import ZState
-from thali.kernels.feature_gram import rebuild
-from thali.model import Model
+from thali.core.model import Model
+from thali.inference.samplers.chain import ZState
+from thali.kernels.bits.feature_gram import rebuild
 
 ROOT = Path(__file__).resolve().parents[2]
 N_WARMUP = 6
@@ -232,7 +232,7 @@ _COMPILE = """
 import time
 import numpy as np
 from thali import IBP, LinearGaussian
-import thali.kernels.collapsed_rows
+import thali.kernels.bits.collapsed_rows
 rng = np.random.default_rng(0)
 Z = (rng.random((64, 3)) < 0.5).astype(np.uint8)
 observation = LinearGaussian(noise_var=1.0, feature_var=1.0)

@@ -27,7 +27,7 @@ from benchmarks import workloads
 from benchmarks.tables import against, machine, show_table
 from benchmarks.workloads import Workload
 from thali import LinearGaussian
-from thali.variational_protocols import Family
+from thali.core.protocols.observation import Family
 
 TARGETS = {  # workload: iteration / two products, at most, in double precision
     (100_000, 50, 30): 1.6,

@@ -21,8 +21,8 @@ from reference import particles as plain
 
 from benchmarks.tables import machine, show_table
 from thali import IBP, Gamma, InverseGamma, LinearGaussian, ParticleFilter, datasets
-from thali.model import Model
-from thali.observations import _particles
+from thali.core.model import Model
+from thali.observations.gaussian import particles as _particles
 
 FIXED = Model(IBP(mass=1.0), LinearGaussian(noise_var=0.25, feature_var=0.5))
 MODELS = {

@@ -28,9 +28,9 @@ from benchmarks.speed.rivals import MASS, uncollapsed_rows
 from benchmarks.tables import against, machine, show_table
 from benchmarks.workloads import Workload
 from thali import IBP, Gibbs, LinearGaussian
-from thali.inference.z_chain import ZState
-from thali.model import Model
-from thali.observations import _parallel
+from thali.core.model import Model
+from thali.inference.samplers.chain import ZState
+from thali.observations.gaussian import parallel as _parallel
 
 GEMM_TARGET = 4.0  # sweep / two products, at most, from 1000 rows
 THREADS_TARGET = 1.8  # one thread / two, at least, for the rows of 10 000 or more

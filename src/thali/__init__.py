@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from thali import datasets, metrics, testing
-    from thali.binary import class_size, left_ordered
+    from thali.core.binary import class_size, left_ordered
+    from thali.core.distributions import Beta, Gamma, InverseGamma, LogNormal, NormalOffset, PerDim
+    from thali.core.registry import register
     from thali.counting import HowMany, how_many
-    from thali.distributions import Beta, Gamma, InverseGamma, LogNormal, NormalOffset, PerDim
     from thali.errors import IncompatibleModelError, InvalidDataError, InvalidFileError, InvalidParameterError
     from thali.estimator import LatentFeatures, load, resume
     from thali.inference import (
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
         HierarchicalBetaProcess,
         StickBreakingIBP,
     )
-    from thali.priors.decays import ConstantDecay, ExponentialDecay, LogisticDecay, WindowDecay
-    from thali.priors.distances import Coordinates, Times
+    from thali.priors.proximity.decays import ConstantDecay, ExponentialDecay, LogisticDecay, WindowDecay
+    from thali.priors.proximity.distances import Coordinates, Times
     from thali.truncation import suggest_truncation, truncation_bounds
 
 _HOME = {
@@ -40,16 +41,18 @@ _HOME = {
     "how_many": "counting", "HowMany": "counting",
     "IBP": "priors", "BetaBernoulli": "priors", "StickBreakingIBP": "priors", "BetaProcess": "priors",
     "DistanceDependentIBP": "priors", "HierarchicalBetaProcess": "priors",
-    "ConstantDecay": "priors.decays", "WindowDecay": "priors.decays", "ExponentialDecay": "priors.decays",
-    "LogisticDecay": "priors.decays", "Times": "priors.distances", "Coordinates": "priors.distances",
+    "ConstantDecay": "priors.proximity.decays", "WindowDecay": "priors.proximity.decays",
+    "ExponentialDecay": "priors.proximity.decays", "LogisticDecay": "priors.proximity.decays",
+    "Times": "priors.proximity.distances", "Coordinates": "priors.proximity.distances",
     "truncation_bounds": "truncation", "suggest_truncation": "truncation",
-    "left_ordered": "binary", "class_size": "binary",
+    "register": "core.registry",
+    "left_ordered": "core.binary", "class_size": "core.binary",
     "LinearGaussian": "observations", "FactorAnalysis": "observations", "ICA": "observations",
     "PoissonGamma": "observations",
     "CollapsedGibbs": "inference", "Gibbs": "inference", "SliceSampler": "inference",
     "BPMeans": "inference", "MeanField": "inference", "StochasticMeanField": "inference", "ParticleFilter": "inference",
-    "Gamma": "distributions", "InverseGamma": "distributions", "Beta": "distributions",
-    "LogNormal": "distributions", "PerDim": "distributions", "NormalOffset": "distributions",
+    "Gamma": "core.distributions", "InverseGamma": "core.distributions", "Beta": "core.distributions",
+    "LogNormal": "core.distributions", "PerDim": "core.distributions", "NormalOffset": "core.distributions",
     "InvalidParameterError": "errors", "InvalidDataError": "errors", "IncompatibleModelError": "errors",
     "InvalidFileError": "errors",
 }  # fmt: skip
@@ -60,7 +63,7 @@ __all__ = [
     "how_many", "HowMany",
     "IBP", "BetaBernoulli", "StickBreakingIBP", "BetaProcess", "DistanceDependentIBP", "HierarchicalBetaProcess",
     "ConstantDecay", "WindowDecay", "ExponentialDecay", "LogisticDecay", "Times", "Coordinates",
-    "truncation_bounds", "suggest_truncation", "left_ordered", "class_size",
+    "truncation_bounds", "suggest_truncation", "left_ordered", "class_size", "register",
     "LinearGaussian", "FactorAnalysis", "ICA", "PoissonGamma",
     "CollapsedGibbs", "Gibbs", "SliceSampler", "MeanField", "StochasticMeanField", "BPMeans", "ParticleFilter",
     "Gamma", "InverseGamma", "Beta", "LogNormal", "PerDim", "NormalOffset",

@@ -8,35 +8,36 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from thali import prediction, saving
-from thali.auto import Choice, choose
-from thali.blocks import check_squares
-from thali.checkpoint import Checkpoint
-from thali.encoding import encode
+from thali.core.model import Model
+from thali.core.nested_params import NestedParams
+from thali.core.protocols.inference import Blockwise, Optimiser, Streaming
+from thali.core.protocols.observation import Observation
+from thali.core.protocols.prior import Prior
+from thali.core.spec import Spec, positive
+from thali.data.plain_numbers import plain_numbers
+from thali.data.row_blocks import check_squares
+from thali.data.row_digests import row_digests
+from thali.data.sparse_input import checked_csr, issparse
 from thali.errors import InvalidDataError, InvalidDataTypeError, InvalidFileError, InvalidParameterError
-from thali.files import blamed
-from thali.fit_warnings import warn_of
-from thali.in_range import check_finite, numbers_in_range
-from thali.judgement import judge
-from thali.model import Model
-from thali.nested_params import NestedParams
 from thali.observations import LinearGaussian
-from thali.optimise import optimise, refuse_for_samplers
-from thali.optimiser_protocols import Optimiser
-from thali.plain_numbers import plain_numbers
-from thali.posterior import Draws
+from thali.posteriors import prediction
+from thali.posteriors.draws import Draws
+from thali.posteriors.encoding import encode
 from thali.priors import IBP
-from thali.progress import Progress
-from thali.protocols import Observation, Prior
 from thali.rng import make_generator, spawn
-from thali.row_digests import row_digests
-from thali.run import Chain, Result, resolve_n_jobs, run_chains
-from thali.saving import fingerprint
-from thali.sparse_input import checked_csr, issparse
-from thali.spec import Spec, positive
-from thali.stream_fit import StreamFit, as_before_if_a_stream_fails
-from thali.stream_protocols import Blockwise, Streaming
-from thali.streams import Stream, refuse_for_streams
+from thali.running.chains import Chain, Result, resolve_n_jobs, run_chains
+from thali.running.choose import Choice, choose
+from thali.running.fit_warnings import warn_of
+from thali.running.numeric_errors import check_finite, numbers_in_range
+from thali.running.progress import Progress
+from thali.running.restarts import optimise, refuse_for_samplers
+from thali.running.rows import Stream, refuse_for_streams
+from thali.running.stream_fit import StreamFit, as_before_if_a_stream_fails
+from thali.storage import fit as saving
+from thali.storage.archive import blamed
+from thali.storage.checkpoint import Checkpoint
+from thali.storage.fit import fingerprint
+from thali.verdicts.judge import judge
 
 Array = np.ndarray
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from thali.data.plain_numbers import plain_numbers
+from thali.data.sparse_input import checked_csr
 from thali.errors import InvalidDataError, InvalidParameterError
-from thali.plain_numbers import plain_numbers
 from thali.rng import Seed, make_generator
-from thali.sparse_input import checked_csr
 
 __all__ = ["perplexity", "split_tokens"]
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from thali.cli import compiling
+from thali.cli import warm_up as compiling
 
 
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])

@@ -28,7 +28,7 @@ def test_it_draws_everything_and_says_what_it_found(thali, here: Path) -> None:
 
 
 def test_what_it_says_to_do_next_works(here: Path) -> None:
-    from thali.cli.demo import _NEXT
+    from thali.cli.verbs.demo import _NEXT
 
     X = library.datasets.bars(20).X
     library.LatentFeatures(inference=library.CollapsedGibbs(n_warmup=1, n_draws=5), n_chains=1).fit(X).save("x.thali")
@@ -38,10 +38,10 @@ def test_what_it_says_to_do_next_works(here: Path) -> None:
 
 
 def test_it_does_without_matplotlib(thali, here: Path, monkeypatch) -> None:
-    monkeypatch.setattr("thali.cli.demo.find_spec", lambda name: None)
+    monkeypatch.setattr("thali.cli.verbs.demo.find_spec", lambda name: None)
     tiny = library.LatentFeatures(inference=library.CollapsedGibbs(n_warmup=1, n_draws=5), n_chains=1, random_state=0)
-    monkeypatch.setattr("thali.cli.demo._bars_model", lambda seed, quick: tiny)
-    monkeypatch.setattr("thali.cli.demo._digits_model", lambda seed, quick: tiny)
+    monkeypatch.setattr("thali.cli.verbs.demo._bars_model", lambda seed, quick: tiny)
+    monkeypatch.setattr("thali.cli.verbs.demo._digits_model", lambda seed, quick: tiny)
     result = thali("demo", "--quick")
     assert result.exit_code == 0
     assert 'pip install "thali[report]"' in result.stderr

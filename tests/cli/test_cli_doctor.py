@@ -8,7 +8,8 @@ from math import lgamma
 import numpy as np
 import pytest
 
-from thali.cli import doctor, known_answer
+from thali.cli import known_answer
+from thali.cli.verbs import doctor
 from thali.kernels._cache_folders import Folders
 
 
@@ -60,7 +61,7 @@ def test_an_absent_extra_alone_is_healthy(thali, monkeypatch) -> None:
 
 @pytest.mark.parametrize(("found", "text"), [(None, "compilation is off"), (Folders((), None), "no writable folder")])
 def test_a_cache_that_cannot_be_written_is_a_problem(thali, monkeypatch, found: Folders | None, text: str) -> None:
-    monkeypatch.setattr("thali.cli.compiling.cache_folders", lambda: found)
+    monkeypatch.setattr("thali.cli.warm_up.cache_folders", lambda: found)
     monkeypatch.setattr(known_answer, "check", list)
     result = thali("doctor")
     assert result.exit_code == 1

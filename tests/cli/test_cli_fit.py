@@ -17,8 +17,9 @@ from scipy.stats import norm, poisson
 from thinned import thinned
 
 import thali as library
-from thali import CollapsedGibbs, files
+from thali import CollapsedGibbs
 from thali.errors import InvalidFileError
+from thali.storage import archive as files
 
 QUICK = ("--chains", 2, "--warmup", 5, "--draws", 10)
 
@@ -191,7 +192,7 @@ def test_holdout(thali, survey: Path) -> None:
 
 
 def test_cells_that_are_held_out() -> None:
-    from thali.cli.data import _hidden
+    from thali.cli.input import _hidden
 
     X = np.random.default_rng(0).standard_normal((300, 6))
     X[:, 1] = np.where(np.arange(300) % 7, np.nan, X[:, 1])
@@ -214,7 +215,7 @@ def test_cells_that_are_held_out() -> None:
     ],
 )
 def test_the_score_to_compare_with(observation, rival: str, expected: float) -> None:
-    from thali.cli.data import Data
+    from thali.cli.input import Data
 
     class Model:
         posterior_ = SimpleNamespace(model=SimpleNamespace(observation=observation))

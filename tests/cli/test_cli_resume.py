@@ -14,13 +14,13 @@ from thinned import thinned
 from typer.testing import CliRunner
 
 import thali as library
-from thali import checkpoint
 from thali.cli.main import app
+from thali.storage import checkpoint
 
 # about two seconds of work, half of it to find starts, with many checkpoints
 FIT = ("--seed", "3", "--chains", "3", "--warmup", "60", "--draws", "60", "--thin", "2", "--offset", "learned")
 OFTEN = """
-from thali import checkpoint
+from thali.storage import checkpoint
 checkpoint.EVERY, checkpoint._SHARE, checkpoint._COST = 0.03, 0.0, 0.0
 from thali.cli.main import run
 run()

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import thali as library
-from thali import LinearGaussian, files
-from thali.claims import Claim, holds_run
+from thali import LinearGaussian
+from thali.storage import archive as files
+from thali.storage.claims import Claim, holds_run
 
 QUICK = ("--chains", 2, "--warmup", 2, "--draws", 4, "--seed", 3, "--jobs", 1)
 MEAN_FIELD = ("--inference", "mean-field", "--seed", 3)

@@ -9,7 +9,7 @@ from thali import LinearGaussian
 
 
 def replicates(sweep: Callable[..., Any]) -> Callable[..., int]:
-    """A function like `thali.kernels.replicates.sweep_replicates`, by sweep(rng, observation, data, local)."""
+    """A function like `thali.kernels.bits.replicates.sweep_replicates`, by sweep(rng, observation, data, local)."""
 
     def run(X, missing_start, missing_dim, Z, K, log_odds, new_rate, noise_var, feature_var, group, rng) -> int:
         observation = LinearGaussian(noise_var=noise_var, feature_var=feature_var)

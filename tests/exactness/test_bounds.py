@@ -11,8 +11,8 @@ from scipy.stats import laplace, nbinom, norm, qmc
 from thinned import thinned
 
 from thali import ICA, BetaBernoulli, BetaProcess, FactorAnalysis, LinearGaussian, PoissonGamma, StickBreakingIBP
+from thali.core.protocols.observation import Family
 from thali.testing.enumerate import all_matrices
-from thali.variational_protocols import Family
 
 K = 2
 PRIORS = {

@@ -5,7 +5,7 @@ import pytest
 from tiny import data
 
 from thali import IBP, CollapsedGibbs, LinearGaussian
-from thali.model import Model
+from thali.core.model import Model
 from thali.testing import check_inference
 
 QUICK = {"n_steps": 60, "max_features": 6}

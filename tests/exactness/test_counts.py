@@ -7,8 +7,8 @@ from scipy.special import roots_genlaguerre
 from scipy.stats import nbinom
 
 from thali import IBP, BetaBernoulli, BetaProcess, Gamma, Gibbs, PoissonGamma, SliceSampler
-from thali.model import Model
-from thali.observations import _poisson_gibbs as module
+from thali.core.model import Model
+from thali.observations.poisson import gibbs as module
 from thali.rng import make_generator
 from thali.testing import geweke, z_limit
 from thali.testing.enumerate import all_classes, all_matrices

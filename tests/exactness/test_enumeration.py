@@ -7,7 +7,7 @@ from thinned import thinned
 from tiny import data, worst
 
 from thali import IBP, BetaBernoulli, CollapsedGibbs, LinearGaussian
-from thali.model import Model
+from thali.core.model import Model
 from thali.testing import compare_with_exact, enumerate_posterior, sweep_against_exact, z_limit
 
 PRIORS = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from thali import IBP, CollapsedGibbs, LinearGaussian
-from thali.model import Model
+from thali.core.model import Model
 from thali.testing import z_limit
 from thali.testing.zscores import z_scores
 

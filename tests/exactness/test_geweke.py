@@ -17,7 +17,7 @@ from thali import (
     NormalOffset,
     PerDim,
 )
-from thali.model import Model
+from thali.core.model import Model
 from thali.testing import geweke, geweke_sweeps
 
 FIXED = LinearGaussian(noise_var=0.3, feature_var=1.0)

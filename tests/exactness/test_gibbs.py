@@ -6,8 +6,8 @@ from thinned import thinned
 from tiny import MISSING, data, worst
 
 from thali import IBP, BetaBernoulli, BetaProcess, Gamma, Gibbs, InverseGamma, LinearGaussian
-from thali.kernels.replicates import conditional_replicates
-from thali.model import Model
+from thali.core.model import Model
+from thali.kernels.bits.replicates import conditional_replicates
 from thali.testing import check_inference, z_limit
 from thali.testing.enumerate import compare_with_exact, sweep_against_exact
 from thali.testing.geweke import geweke, geweke_sweeps

@@ -6,8 +6,8 @@ from python_sweeps import replicates
 from tiny import MISSING, data, worst
 
 from thali import IBP, BetaBernoulli, BetaProcess, Gamma, Gibbs, InverseGamma, LinearGaussian
-from thali.model import Model
-from thali.observations import _conditional
+from thali.core.model import Model
+from thali.observations.gaussian import conditional as _conditional
 from thali.testing import check_inference, z_limit
 from thali.testing.enumerate import compare_with_exact, sweep_against_exact
 from thali.testing.geweke import geweke, geweke_sweeps

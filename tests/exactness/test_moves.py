@@ -6,9 +6,9 @@ from mutants import mutant
 from thinned import thinned
 
 from thali import IBP, BetaBernoulli, LinearGaussian
-from thali.inference.moves import MOVES, ExclusiveOr, Rebirth, column_weight
-from thali.kernels import move_replicates
-from thali.model import Model
+from thali.core.model import Model
+from thali.inference.samplers.column_moves import MOVES, ExclusiveOr, Rebirth, column_weight
+from thali.kernels.bits import move_replicates
 from thali.testing import flow_test, geweke_sweeps, sweep_against_exact, z_limit
 
 X = np.array([[1.6, -0.9], [0.3, 1.2], [2.0, 0.2]])

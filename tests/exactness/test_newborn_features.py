@@ -12,8 +12,9 @@ from mutants import plain_mutant
 from scipy.stats import poisson
 
 from thali import IBP, ICA, FactorAnalysis, Gibbs, PoissonGamma, SliceSampler
-from thali.kernels import poisson_sweeps, scaled_rows, slabs
-from thali.observations import _weighted
+from thali.kernels.counts import poisson_sweeps
+from thali.kernels.weights import scaled_rows, slabs
+from thali.observations.gaussian import weighted as _weighted
 from thali.testing import z_limit
 from thali.testing.zscores import z_scores
 

@@ -8,11 +8,11 @@ from mutants import mutant, plain_mutant
 from python_sweeps import replicates
 from tiny import MISSING, data, worst
 
-import thali.inference.gibbs
+import thali.inference.samplers.gibbs
 from thali import IBP, BetaBernoulli, Gamma, Gibbs, InverseGamma, LinearGaussian
-from thali.kernels import parallel_sweep
-from thali.model import Model
-from thali.observations import _parallel
+from thali.core.model import Model
+from thali.kernels.bits import parallel_sweep
+from thali.observations.gaussian import parallel as _parallel
 from thali.testing import z_limit
 from thali.testing.enumerate import compare_with_exact, sweep_against_exact
 from thali.testing.geweke import geweke, geweke_sweeps
@@ -94,7 +94,7 @@ def test_wrong_sweeps_fail(name, n_replicates, rng, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("prior", ["one parameter", "finite"])
 def test_chain_reaches_the_exact_posterior(prior, rng, monkeypatch):
-    monkeypatch.setattr(thali.inference.gibbs, "_MANY", 1)
+    monkeypatch.setattr(thali.inference.samplers.gibbs, "_MANY", 1)
     model = Model(PRIORS[prior], OBSERVATION)
     options = {"n_chains": 20, "n_steps": 300}
     scores = compare_with_exact(model, Gibbs(start="spectral"), data(missing=True), rng, **options)
@@ -102,7 +102,7 @@ def test_chain_reaches_the_exact_posterior(prior, rng, monkeypatch):
 
 
 def test_whole_step(rng, monkeypatch):
-    monkeypatch.setattr(thali.inference.gibbs, "_MANY", 1)
+    monkeypatch.setattr(thali.inference.samplers.gibbs, "_MANY", 1)
     model = Model(
         IBP(mass=Gamma(3.0, 3.0)),
         LinearGaussian(noise_var=InverseGamma(4.0, 2.0), feature_var=InverseGamma(4.0, 4.0)),

@@ -10,12 +10,12 @@ from scipy.special import gammaln, logsumexp
 from tiny import data
 
 from thali import IBP, BetaBernoulli, BetaProcess, Gamma, InverseGamma, LinearGaussian, ParticleFilter
-from thali.binary import column_counts
-from thali.inference import particle_filter
-from thali.kernels import particle_rows, particles
-from thali.model import Model
-from thali.observations import _particles
-from thali.observations._gaussian import spectrum
+from thali.core.binary import column_counts
+from thali.core.model import Model
+from thali.inference.streams import particle_filter
+from thali.kernels.bits import particle_rows, particles
+from thali.observations.gaussian import particles as _particles
+from thali.observations.gaussian.data import spectrum
 from thali.testing import z_limit
 from thali.testing.enumerate import all_matrices, enumerate_posterior
 from thali.testing.zscores import z_scores

@@ -17,7 +17,7 @@ from thali import (
     LinearGaussian,
     SliceSampler,
 )
-from thali.model import Model, compatible
+from thali.core.model import Model, compatible
 from thali.testing import sbc
 from thali.testing.sbc import uniformity
 

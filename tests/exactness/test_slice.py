@@ -21,7 +21,7 @@ from thali import (
     PoissonGamma,
     SliceSampler,
 )
-from thali.model import Model
+from thali.core.model import Model
 from thali.priors import ibp
 from thali.testing import check_inference, compare_with_exact, geweke, z_limit
 from thali.testing.zscores import z_scores

@@ -10,10 +10,10 @@ from thinned import thinned
 from tiny import MISSING, data
 
 from thali import IBP, ICA, BetaBernoulli, BetaProcess, FactorAnalysis, Gamma, Gibbs, NormalOffset, PerDim, SliceSampler
-from thali.distributions import InverseGamma, LogNormal
-from thali.kernels.replicates import scaled_replicates
-from thali.kernels.swaps import swap_features
-from thali.model import Model
+from thali.core.distributions import InverseGamma, LogNormal
+from thali.core.model import Model
+from thali.kernels.bits.replicates import scaled_replicates
+from thali.kernels.weights.swaps import swap_features
 from thali.testing import z_limit
 from thali.testing.enumerate import all_classes, all_matrices
 from thali.testing.geweke import geweke, geweke_sweeps

@@ -16,10 +16,10 @@ import numpy as np
 import thali
 from hostile.whole import counts, data_of, rows
 from thali import PoissonGamma, estimator
-from thali.cli import inspect_fit
+from thali.cli.verbs import inspect_fit
 from thali.errors import ThaliError
 from thali.io import read_table
-from thali.run import run_chains
+from thali.running.chains import run_chains
 
 ROOM = 3 * 2**30  # of addresses beyond what it has at first: a bomb ends in a MemoryError
 PATIENCE = 0.5  # seconds after which a run that goes on is interrupted

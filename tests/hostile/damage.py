@@ -35,7 +35,7 @@ JUNK: list[Any] = [
     {"spec": "Gamma", "shape": -1.0}, {"spec": "BetaBernoulli", "n_features": 10**9}, {"value": 1}, {"kind": "dict"},
     {"spec": "BetaProcess", "truncation": 10**9}, {"spec": "StickBreakingIBP", "truncation": 10**9}, "|O",
     "S2000000000", "<f4", "|u1", "<i8", "<c16", "F", "spec Gamma", "spec IBP", "dict", "list", "tuple os.stat_result",
-    "tuple thali.run.Result", "tuple thali.posterior.Draw", "IBP", "auto", "thali", "MT19937",
+    "tuple thali.running.chains.Result", "tuple thali.posteriors.draws.Draw", "IBP", "auto", "thali", "MT19937",
 ]  # fmt: skip
 SHAPES = ["(10000000000,)", "(1099511627776, 8)", "(-1,)", "(3, 10000000000000)", "()", "(0,)", "(0, 100000000000)",
           "(1, 1)", "3", "(True,)", "(1.5,)", "(" * 200 + ")" * 200, "(2, 2, 2, 2)", "(2814749767106, 0)"]  # fmt: skip

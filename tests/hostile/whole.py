@@ -29,8 +29,8 @@ from thali import (
     PoissonGamma,
     SliceSampler,
     StochasticMeanField,
-    checkpoint,
 )
+from thali.storage import checkpoint
 
 FEW = {"n_warmup": 2, "n_draws": 3}
 OPTIMISE = MeanField(n_restarts=1, max_iter=5)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from thali import IBP, BetaBernoulli, BPMeans, LinearGaussian, NormalOffset, PerDim, datasets
+from thali.core.model import Model
 from thali.inference import bp_means
 from thali.inference.bp_means import noise_penalty
-from thali.model import Model
-from thali.observations._least_squares import HardData, Statistics
+from thali.observations.gaussian.least_squares import HardData, Statistics
 from thali.testing.enumerate import all_classes
 
 GOLDEN = np.array([[2.0, 0.0], [2.6, 0.2], [0.1, 2.0], [2.2, 2.4], [1.7, -0.2]])

@@ -20,13 +20,13 @@ from thali import (
     PoissonGamma,
     StickBreakingIBP,
 )
-from thali.auto import choose, serves
+from thali.core.model import Model
 from thali.errors import IncompatibleModelError, InvalidParameterError
-from thali.inference import structure
-from thali.inference.ascent import all_counts, arrange, ascend, begin, global_step, local_step
-from thali.model import Model
-from thali.optimise import optimise
+from thali.inference.variational import structure_moves as structure
+from thali.inference.variational.ascent import all_counts, arrange, ascend, begin, global_step, local_step
 from thali.rng import spawn
+from thali.running.choose import choose, serves
+from thali.running.restarts import optimise
 
 BARS = thali.datasets.bars(60)
 PRIORS = [BetaBernoulli(n_features=8), StickBreakingIBP(truncation=8), BetaProcess(truncation=8, rounds=6), IBP()]

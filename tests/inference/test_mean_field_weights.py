@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import linear_sum_assignment
 
 from thali import ICA, FactorAnalysis, LatentFeatures, MeanField, StickBreakingIBP
-from thali.inference import mean_field
+from thali.inference.variational import mean_field
 
 KINDS = {"normal": FactorAnalysis, "laplace": ICA}
 

@@ -22,12 +22,12 @@ from thali import (
     NormalOffset,
     ParticleFilter,
     PerDim,
-    files,
 )
-from thali.diagnostics import Filters, agree, diagnose_filters, filter_verdict
-from thali.inference.particle_filter import prior_tables
-from thali.kernels.particle_rows import log_row
-from thali.model import Model
+from thali.core.model import Model
+from thali.inference.streams.particle_filter import prior_tables
+from thali.kernels.bits.particle_rows import log_row
+from thali.storage import archive as files
+from thali.verdicts.chains import Filters, agree, diagnose_filters, filter_verdict
 
 FIXED = LinearGaussian(noise_var=0.1, feature_var=2.0)
 

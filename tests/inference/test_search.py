@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from thali import IBP, BetaBernoulli, CollapsedGibbs, LinearGaussian, NormalOffset, PerDim, datasets
-from thali.inference.search import KINDS, find_start
-from thali.inference.starts import low_rank_completion, spectral_start, unexplained_share
-from thali.inference.walk import Walk
-from thali.model import Model
+from thali.core.model import Model
+from thali.inference.starts.search import KINDS, find_start
+from thali.inference.starts.searching_chain import Walk
+from thali.inference.starts.spectral import low_rank_completion, spectral_start, unexplained_share
 
 
 def adapted(X, prior=None, observation=None):

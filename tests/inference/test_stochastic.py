@@ -17,14 +17,15 @@ from thali import (
     PoissonGamma,
     StochasticMeanField,
 )
-from thali.blocks import RowBlocks
-from thali.epochs import BlockRun
-from thali.inference import ascent, stochastic
-from thali.inference.row_starts import first_rows
-from thali.inference.stochastic import BlockState, _memoised
-from thali.inference.structure import sort_features
-from thali.model import Model
-from thali.stats import combine
+from thali.core.model import Model
+from thali.core.statistics import combine
+from thali.data.row_blocks import RowBlocks
+from thali.inference.variational import ascent
+from thali.inference.variational import stochastic_mean_field as stochastic
+from thali.inference.variational.first_rows import first_rows
+from thali.inference.variational.stochastic_mean_field import BlockState, _memoised
+from thali.inference.variational.structure_moves import sort_features
+from thali.running.blocks import BlockRun
 
 N_ROWS, N_DIMS = 60, 5
 PRIORS = {
@@ -300,7 +301,7 @@ class TestRun:
         monkeypatch.setattr(ascent, "_CELLS", 5 * N_DIMS)
         found = []
         for n_cores in (1, 3):
-            monkeypatch.setattr("thali.threads.n_cores", lambda n=n_cores: n)
+            monkeypatch.setattr("thali.numerics.threads.n_cores", lambda n=n_cores: n)
             found.append(run_on(X, quick(n_epochs=3)).state)
         np.testing.assert_array_equal(found[0].q.mean, found[1].q.mean)
         assert found[0].bound == found[1].bound

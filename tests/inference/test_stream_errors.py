@@ -8,9 +8,9 @@ import pytest
 
 import thali
 from thali import IBP, InvalidDataError, LatentFeatures, LinearGaussian, ParticleFilter
-from thali import stream_fit as fitting
 from thali.errors import ThaliError
-from thali.streams import Stream
+from thali.running import stream_fit as fitting
+from thali.running.rows import Stream
 
 FIXED = LinearGaussian(noise_var=0.1, feature_var=2.0)
 

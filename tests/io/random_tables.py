@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from thali.cell_text import MISSING
+from thali.data.cell_text import MISSING
 
 PLAIN = ("", "NaN", "nan")  # missing, and nothing needs to be said
 SPELLED = (

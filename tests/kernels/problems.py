@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from thali.binary import non_empty
-from thali.observations._gaussian import GaussianData, block_products
+from thali.core.binary import non_empty
+from thali.observations.gaussian.data import GaussianData, block_products
 from thali.priors import IBP, BetaBernoulli
 
 seeds = st.integers(0, 2**32 - 1)

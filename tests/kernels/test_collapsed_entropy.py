@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import bits, many, mutant, plain, seeds
-from reference import collapsed_entropy as twin
+from reference.bits import collapsed_entropy as twin
 
-from thali.kernels.collapsed_entropy import BLOCK, collapsed_entropy
+from thali.kernels.bits.collapsed_entropy import BLOCK, collapsed_entropy
 
 kinds = st.sampled_from(["random", "zero", "own", "twins"])
 noises = st.sampled_from([1e-3, 0.1, 1.0, 30.0])

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from problems import Sweep, assert_same, bits, few, many, mutant, plain, seeds
-from reference.collapsed_rows import collapsed_sweep as twin_sweep
+from reference.bits.collapsed_rows import collapsed_sweep as twin_sweep
 
-from thali.kernels.collapsed_rows import BLOCK, collapsed_sweep
-from thali.observations._gaussian import block_products
+from thali.kernels.bits.collapsed_rows import BLOCK, collapsed_sweep
+from thali.observations.gaussian.data import block_products
 from thali.priors import IBP, BetaBernoulli
 
 PRIORS = {

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import bits, few, many, mutant, plain, seeds
-from reference import column_moves as twin
-from reference import move_replicates as twin_replicates
+from reference.bits import column_moves as twin
+from reference.bits import move_replicates as twin_replicates
 
 from thali import IBP, BetaBernoulli, LinearGaussian
-from thali.binary import history_counts
-from thali.inference.moves import column_weight
-from thali.kernels import column_moves as kernel
-from thali.kernels import move_replicates as replicates
+from thali.core.binary import history_counts
+from thali.inference.samplers.column_moves import column_weight
+from thali.kernels.bits import column_moves as kernel
+from thali.kernels.bits import move_replicates as replicates
 from thali.testing.geweke import simulate_replicates
 
 TABLES = {"xor": (0, 1, 1, 0), "or": (0, 1, 1, 1), "and not": (0, 0, 1, 0), "complement": (1, 1, 0, 0)}

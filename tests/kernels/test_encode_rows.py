@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import few, many, mutant, plain, seeds
-from reference import encode_rows as twin
-from reference.encode_sampled import encode_sampled as twin_sampled
+from reference.bits import encode_rows as twin
+from reference.bits.encode_sampled import encode_sampled as twin_sampled
 from scipy.special import expit
 
-from thali.kernels.encode_rows import encode_rows, log_row, row_forms
-from thali.kernels.encode_sampled import encode_sampled
+from thali.kernels.bits.encode_rows import encode_rows, log_row, row_forms
+from thali.kernels.bits.encode_sampled import encode_sampled
 
 
 def arguments(seed, n_rows, K, n_dims, missing, new_rate, noise_var=0.6):

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import bits, many, mutant, plain, seeds
-from reference import feature_gram as twin
+from reference.bits import feature_gram as twin
 
-from thali.kernels import feature_gram as kernel
-from thali.kernels.collapsed_rows import BLOCK
+from thali.kernels.bits import feature_gram as kernel
+from thali.kernels.bits.collapsed_rows import BLOCK
 
 ROOM = 3  # columns beyond those in use, to be left alone
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from problems import bits, few, mutant, seeds
-from reference import hard_rows as twin
+from reference.bits import point_rows as twin
 
-from thali.kernels import hard_rows as kernel
+from thali.kernels.bits import point_rows as kernel
 
 
 def run(sweep, seed, kind, n_rows, K, n_dims, missing, penalty, limit=40, room=40):

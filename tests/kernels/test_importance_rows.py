@@ -5,10 +5,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from problems import bits, few, mutant, plain, seeds
-from reference import importance_rows as twin
+from reference.bits import importance_rows as twin
 
-from thali.binary import non_empty
-from thali.kernels import importance_rows as kernel
+from thali.core.binary import non_empty
+from thali.kernels.bits import importance_rows as kernel
 from thali.priors import IBP, BetaBernoulli
 from thali.testing import z_limit
 

@@ -8,9 +8,9 @@ from problems import many, mutant, plain, seeds
 from reference import links as twin
 
 from thali.kernels import links as kernel
-from thali.priors._link_graph import LinkGraph
-from thali.priors.decays import WindowDecay
-from thali.priors.distances import Times, proximities
+from thali.priors.proximity.decays import WindowDecay
+from thali.priors.proximity.distances import Times, proximities
+from thali.priors.proximity.link_graph import LinkGraph
 
 
 def random_links(seed, n_rows, n_features, forward):

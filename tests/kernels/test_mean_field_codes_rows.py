@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import few, many, mutant, plain, seeds
-from reference import code_factors as factors_twin
-from reference import mean_field_codes as twin
-from reference import slabs as slabs_twin
+from reference.weights import code_factors as factors_twin
+from reference.weights import mean_field_codes as twin
+from reference.weights import slabs as slabs_twin
 from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
 from scipy.special import digamma, expit
 
-from thali.kernels import code_factors as factors
-from thali.kernels import mean_field_codes as kernel
-from thali.kernels import slabs
+from thali.kernels.weights import code_factors as factors
+from thali.kernels.weights import mean_field_codes as kernel
+from thali.kernels.weights import slabs
 
 NORMAL = (0.0, 1.0 / 1.3, 0.5 * math.log(2 * math.pi * 1.3))
 LAPLACE = (1.4, 0.0, math.log(2 / 1.4))

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import few, mutant, plain, seeds
-from reference import mean_field_rows as twin
+from reference.bits import mean_field_rows as twin
 
-from thali.kernels import mean_field_rows as kernel
+from thali.kernels.bits import mean_field_rows as kernel
 
 PARTS = (
     "exp_minus", "to_bits", "gathered_entropy", "side_by_side", "own_forms", "with_own_forms", "triangle",

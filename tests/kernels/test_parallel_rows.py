@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import bits, few, mutant, plain, seeds
-from reference import parallel_rows as twin
+from reference.bits import parallel_rows as twin
 
-from thali.kernels import parallel_rows as kernel
+from thali.kernels.bits import parallel_rows as kernel
 
 NOISE, FEATURE = 0.3, 1.1
 

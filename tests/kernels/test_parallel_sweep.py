@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mutants import plain_mutant
 from problems import bits, few, seeds
-from reference import parallel_sweep as twin
+from reference.bits import parallel_sweep as twin
 
-from thali.binary import non_empty
-from thali.kernels import parallel_sweep as kernel
-from thali.kernels.parallel_rows import BLOCK
+from thali.core.binary import non_empty
+from thali.kernels.bits import parallel_sweep as kernel
+from thali.kernels.bits.parallel_rows import BLOCK
 
 
 class Problem:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import few, mutant, seeds
-from reference import particle_rows as twin
+from reference.bits import particle_rows as twin
 from scipy.special import logsumexp
 from scipy.stats import norm, poisson
 
-from thali.kernels import particle_rows as kernel
+from thali.kernels.bits import particle_rows as kernel
 from thali.testing import z_limit
 from thali.testing.zscores import z_scores
 

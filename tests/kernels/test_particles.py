@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import few, mutant, seeds
-from reference import particles as twin
+from reference.bits import particles as twin
 
-from thali.inference.particle_filter import prior_tables
-from thali.kernels import particles as kernel
+from thali.inference.streams.particle_filter import prior_tables
+from thali.kernels.bits import particles as kernel
 from thali.priors import IBP, BetaBernoulli
 
 PRIORS = {

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import few, mutant, plain, seeds
-from reference import poisson_rows as twin
+from reference.counts import poisson_rows as twin
 
-from thali.kernels import poisson_rows as kernel
-from thali.observations._counts import CountData
+from thali.kernels.counts import poisson_rows as kernel
+from thali.observations.poisson.data import CountData
 
 KERNELS = ("joint_rows", "independent_rows", "hard_rows")
 

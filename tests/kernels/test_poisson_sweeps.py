@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import few, mutant, plain, seeds
-from reference import poisson_sweeps as twin
+from reference.counts import poisson_sweeps as twin
 
-from thali.kernels import poisson_sweeps as kernel
-from thali.observations._counts import CountData
+from thali.kernels.counts import poisson_sweeps as kernel
+from thali.observations.poisson.data import CountData
 
 
 class Problem:

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from reference.replicates import sweep_replicates as twin
+from reference.bits.replicates import sweep_replicates as twin
 from thinned import thinned
 
 from thali import IBP, BetaBernoulli
-from thali.kernels.replicates import sweep_replicates
+from thali.kernels.bits.replicates import sweep_replicates
 from thali.testing.geweke import simulate_replicates
 
 

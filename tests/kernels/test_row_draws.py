@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import bits, many, mutant, plain, seeds
-from reference import row_draws as twin
+from reference.bits import row_draws as twin
 from scipy.stats import chisquare, poisson
 
-from thali.kernels import row_draws as kernel
+from thali.kernels.bits import row_draws as kernel
 from thali.priors import IBP, BetaBernoulli
 
 

@@ -5,15 +5,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from problems import bits, few, many, mutant, seeds
-from reference import conditional_rows as forms_twin
-from reference import encode_scaled as encode_twin
-from reference import scaled_rows as rows_twin
-from reference import scaled_slices as slices_twin
-from reference import slabs as slabs_twin
-from reference import swaps as swaps_twin
+from reference.bits import conditional_rows as forms_twin
+from reference.weights import encode_scaled as encode_twin
+from reference.weights import scaled_rows as rows_twin
+from reference.weights import scaled_slices as slices_twin
+from reference.weights import slabs as slabs_twin
+from reference.weights import swaps as swaps_twin
 
-from thali.binary import non_empty
-from thali.kernels import conditional_rows, encode_scaled, scaled_rows, scaled_slices, slabs, swaps
+from thali.core.binary import non_empty
+from thali.kernels.bits import conditional_rows
+from thali.kernels.weights import encode_scaled, scaled_rows, scaled_slices, slabs, swaps
 from thali.priors import IBP, BetaBernoulli
 from thali.testing import z_limit
 from thali.testing.zscores import z_scores

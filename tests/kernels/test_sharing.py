@@ -5,9 +5,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from reference import sharing as twin
+from reference import atomics as twin
 
-from thali.kernels import sharing as kernel
+from thali.kernels import atomics as kernel
 from thali.kernels._jit import jit
 
 

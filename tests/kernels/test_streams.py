@@ -3,9 +3,9 @@
 import numba
 import numpy as np
 import pytest
-from reference import streams as twin
+from reference import row_streams as twin
 
-from thali.kernels import streams as kernel
+from thali.kernels import row_streams as kernel
 from thali.testing import z_limit
 
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from problems import bits, few, mutant, seeds
-from reference import weighted_rows as twin
+from reference.bits import weighted_rows as twin
 
-from thali.kernels import weighted_rows as kernel
+from thali.kernels.bits import weighted_rows as kernel
 
 
 def run(sweep, seed, kind, n_rows, K, n_unused, n_dims, missing):

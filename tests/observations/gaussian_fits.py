@@ -4,9 +4,9 @@ import numpy as np
 from scipy.special import expit
 
 from thali import BetaBernoulli, LinearGaussian, StickBreakingIBP
-from thali.distributions import Gamma, LogNormal, NormalOffset, PerDim
-from thali.priors.beta_process import BetaProcess
-from thali.variational_protocols import Family
+from thali.core.distributions import Gamma, LogNormal, NormalOffset, PerDim
+from thali.core.protocols.observation import Family
+from thali.priors.beta_process.prior import BetaProcess
 
 PAPER = Family(features="independent")
 

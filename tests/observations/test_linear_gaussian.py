@@ -5,7 +5,7 @@ import pytest
 from thinned import thinned
 
 from thali import IBP, InvalidParameterError, InverseGamma, LinearGaussian, NormalOffset, PerDim
-from thali.inference.starts import low_rank_completion
+from thali.inference.starts.spectral import low_rank_completion
 from thali.testing import check_observation
 
 MODELS = {

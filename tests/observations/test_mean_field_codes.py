@@ -19,16 +19,16 @@ from thali import (
     PerDim,
     StickBreakingIBP,
 )
-from thali.distributions import Gamma, LogNormal
-from thali.kernels.code_factors import joint_divergence
-from thali.kernels.slabs import log_slab
-from thali.observations import _mean_field_codes
-from thali.observations._code_factors import IndependentCodes, JointCodes
-from thali.observations._feature_factor import GaussianFeatures
-from thali.stats import add
+from thali.core.distributions import Gamma, LogNormal
+from thali.core.protocols.observation import Family, MeanFieldRows, ScaledFeatures
+from thali.core.statistics import add
+from thali.kernels.weights.code_factors import joint_divergence
+from thali.kernels.weights.slabs import log_slab
+from thali.observations.gaussian.mean_field import weights as _mean_field_codes
+from thali.observations.gaussian.mean_field.sums import GaussianFeatures
+from thali.observations.gaussian.mean_field.weight_factors import IndependentCodes, JointCodes
 from thali.testing import z_limit
 from thali.testing.zscores import z_scores
-from thali.variational_protocols import Family, MeanFieldRows, ScaledFeatures
 
 KINDS = {"normal": FactorAnalysis, "laplace": ICA}
 FAMILIES = {

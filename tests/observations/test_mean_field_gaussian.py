@@ -12,17 +12,20 @@ from scipy.special import digamma, expit, logit, logsumexp
 from scipy.stats import multivariate_normal
 
 from thali import BetaBernoulli, InverseGamma, LinearGaussian, StickBreakingIBP
-from thali.distributions import NormalOffset, PerDim
-from thali.observations import _feature_factor, _mean_field, _mean_field_bits, _point_variances
-from thali.priors import _stick_weights
-from thali.priors._entropies import beta_entropy
-from thali.priors._stick_weights import multinomial_update
+from thali.core.distributions import NormalOffset, PerDim
+from thali.core.protocols.observation import Family
+from thali.core.spec import Spec
+from thali.numerics.entropies import beta_entropy
+from thali.observations.gaussian.mean_field import bits as _mean_field_bits
+from thali.observations.gaussian.mean_field import features as _mean_field
+from thali.observations.gaussian.mean_field import point_variances as _point_variances
+from thali.observations.gaussian.mean_field import sums as _feature_factor
 from thali.priors.beta_bernoulli import BetaWeights
-from thali.spec import Spec
+from thali.priors.sticks import weights as _stick_weights
+from thali.priors.sticks.weights import multinomial_update
 from thali.testing import z_limit
 from thali.testing.enumerate import all_matrices
 from thali.testing.zscores import z_scores
-from thali.variational_protocols import Family
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden/ibp-gibbs-variational.json").read_text())
 CASES = {case["id"]: case for case in GOLDEN}

@@ -5,11 +5,12 @@ import pytest
 from gaussian_fits import FIXED, MODELS, PRIORS, Fit, settled, wave, with_holes
 from scipy.special import logit
 
-from thali.distributions import NormalOffset
-from thali.observations import _feature_factor, _mean_field_bits
-from thali.stats import add
+from thali.core.distributions import NormalOffset
+from thali.core.protocols.observation import Family, MeanFieldRows
+from thali.core.statistics import add
+from thali.observations.gaussian.mean_field import bits as _mean_field_bits
+from thali.observations.gaussian.mean_field import sums as _feature_factor
 from thali.testing import z_limit
-from thali.variational_protocols import Family, MeanFieldRows
 
 
 def test_nothing_missing_is_no_mask(rng):

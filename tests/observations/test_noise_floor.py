@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from thali import ICA, FactorAnalysis, Gibbs, LatentFeatures, PerDim
-from thali.observations._factor_em import fit_factors
-from thali.observations._odd_cells import odd_cells
+from thali.observations.gaussian.factor_em import fit_factors
+from thali.observations.gaussian.odd_cells import odd_cells
 
 NOISE_VAR = 0.36
 

@@ -7,12 +7,12 @@ from functools import partial
 import numpy as np
 import pytest
 
-import thali.inference.gibbs
+import thali.inference.samplers.gibbs
 from thali import IBP, BetaBernoulli, BetaProcess, Gibbs, LatentFeatures, LinearGaussian
 from thali.errors import InvalidParameterError
-from thali.kernels.parallel_sweep import FAILED, PHASE
-from thali.kernels.sharing import wait_until
-from thali.observations import _parallel
+from thali.kernels.atomics import wait_until
+from thali.kernels.bits.parallel_sweep import FAILED, PHASE
+from thali.observations.gaussian import parallel as _parallel
 
 N_ROWS, N_DIMS = 5_000, 4
 PRIORS = {"IBP": IBP(mass=2.0), "finite": BetaBernoulli(mass=2.0, n_features=5)}
@@ -124,7 +124,7 @@ def test_it_serves_where_rows_are_many(rng, monkeypatch):
     sweep = LinearGaussian.parallel_sweep
     monkeypatch.setattr(LinearGaussian, "parallel_sweep", lambda *a: used.append(a[-1]) or sweep(*a))
     observation = LinearGaussian(noise_var=1.0, feature_var=1.0)
-    for n_rows in (thali.inference.gibbs._MANY - 1, thali.inference.gibbs._MANY):
+    for n_rows in (thali.inference.samplers.gibbs._MANY - 1, thali.inference.samplers.gibbs._MANY):
         X = rng.standard_normal((n_rows, 2))
         data = observation.prepare(X)
         local = observation.place(data, np.ones((n_rows, 1), np.uint8), X)

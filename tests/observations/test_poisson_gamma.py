@@ -20,10 +20,10 @@ from thali import (
     datasets,
     load,
 )
-from thali.observations._poisson_prediction import of_gamma
+from thali.core.protocols.observation import Family
+from thali.observations.poisson.prediction import of_gamma
 from thali.testing import check_observation, z_limit
 from thali.testing.zscores import z_scores
-from thali.variational_protocols import Family
 
 MODEL = PoissonGamma(weight_shape=0.8, weight_rate=0.5, feature_shape=0.7, feature_rate=0.9)
 

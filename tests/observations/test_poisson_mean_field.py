@@ -7,12 +7,12 @@ from scipy.special import digamma, gammaln, logsumexp, roots_genlaguerre
 from scipy.stats import gamma, nbinom
 
 from thali import Gamma, InvalidParameterError, PoissonGamma
-from thali.observations import _poisson_mean_field as module
-from thali.observations._poisson_mean_field import RowFactors, _features
-from thali.stats import add
+from thali.core.protocols.observation import Family, MeanFieldRows
+from thali.core.statistics import add
+from thali.observations.poisson import mean_field as module
+from thali.observations.poisson.mean_field import RowFactors, _features
 from thali.testing import z_limit
 from thali.testing.zscores import z_scores
-from thali.variational_protocols import Family, MeanFieldRows
 
 FAMILIES = {
     "joint": Family(),

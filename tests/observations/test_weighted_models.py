@@ -10,7 +10,7 @@ from thinned import thinned
 import thali
 from thali import ICA, FactorAnalysis, Gibbs, LatentFeatures
 from thali.errors import InvalidDataError, InvalidParameterError
-from thali.kernels.encode_scaled import encode_scaled
+from thali.kernels.weights.encode_scaled import encode_scaled
 from thali.testing import check_observation, z_limit
 from thali.testing.zscores import z_scores
 

@@ -8,11 +8,10 @@ import pytest
 from scipy.special import betaln, gammaln, logsumexp
 
 from thali import IBP, Beta, BetaBernoulli, BetaProcess, Gamma, InvalidParameterError, StickBreakingIBP
-from thali.priors import _beta_process_atoms as atoms
-from thali.priors import _stick_weights
-from thali.protocols import VariationalWeights
-from thali.series import log_beta_moment, series_nodes, sum_series
-from thali.variational_protocols import AdaptiveWeights
+from thali.core.protocols.prior import AdaptiveWeights, VariationalWeights
+from thali.numerics.series import log_beta_moment, series_nodes, sum_series
+from thali.priors.beta_process import atoms
+from thali.priors.sticks import weights as _stick_weights
 
 N_ROWS = 6
 COUNTS = np.array([4.0, 3.0, 1.0])  # of bits, so that the evidence is known

@@ -10,11 +10,12 @@ from scipy.special import gammaincc
 from thinned import thinned
 
 from thali import IBP, CollapsedGibbs, Gamma, InvalidParameterError, LinearGaussian
-from thali.model import Model
-from thali.priors import _rounds, beta_process
-from thali.priors._enough import enough
-from thali.priors._rounds import expected_columns, log_column_rates
-from thali.priors.beta_process import BetaProcess
+from thali.core.model import Model
+from thali.priors.beta_process import prior as beta_process
+from thali.priors.beta_process import round_moments as _rounds
+from thali.priors.beta_process.prior import BetaProcess
+from thali.priors.beta_process.round_moments import expected_columns, log_column_rates
+from thali.priors.truncation_size import enough
 from thali.testing import check_inference, check_prior, z_limit
 from thali.testing.enumerate import all_classes
 from thali.testing.zscores import z_scores

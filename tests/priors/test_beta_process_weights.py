@@ -8,13 +8,13 @@ from scipy.optimize import minimize
 from scipy.special import digamma, gammaln, polygamma, softmax
 
 from thali import Gamma, InvalidParameterError
-from thali.distributions import LogNormal
-from thali.priors import _beta_process_atoms as atoms
-from thali.priors import _round_penalties as penalties
-from thali.priors._beta_process_weights import Weights, atom_terms, update_rounds, update_scalars
-from thali.priors._scalar_factor import ScalarFactor
-from thali.priors.beta_process import BetaProcess
-from thali.protocols import VariationalWeights
+from thali.core.distributions import LogNormal
+from thali.core.protocols.prior import VariationalWeights
+from thali.priors.beta_process import atoms
+from thali.priors.beta_process import round_penalties as penalties
+from thali.priors.beta_process.prior import BetaProcess
+from thali.priors.beta_process.weights import Weights, atom_terms, update_rounds, update_scalars
+from thali.priors.gamma_factor import ScalarFactor
 from thali.testing import z_limit
 from thali.testing.zscores import z_scores
 

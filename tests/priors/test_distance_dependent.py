@@ -12,12 +12,12 @@ from scipy.stats import poisson
 from thinned import thinned
 
 from thali import IBP, Gamma, InvalidDataError, InvalidParameterError
-from thali.distributions import LogNormal
-from thali.priors._link_graph import LinkGraph, tree_weights
-from thali.priors.decays import ExponentialDecay, LogisticDecay, WindowDecay
-from thali.priors.distance_dependent import DistanceDependentIBP
-from thali.priors.distances import Times, proximities
-from thali.protocols import Links
+from thali.core.distributions import LogNormal
+from thali.core.protocols.prior import Links
+from thali.priors.proximity.decays import ExponentialDecay, LogisticDecay, WindowDecay
+from thali.priors.proximity.distance_dependent import DistanceDependentIBP
+from thali.priors.proximity.distances import Times, proximities
+from thali.priors.proximity.link_graph import LinkGraph, tree_weights
 from thali.testing import check_prior, z_limit
 from thali.testing.enumerate import all_classes
 from thali.testing.zscores import z_scores

@@ -11,11 +11,12 @@ import scipy.sparse as sp
 from decay_cases import DECAY_NAMES, DECAYS, LINE
 from sklearn.base import clone
 
-from thali import InvalidParameterError, spec_json
-from thali.priors import distances as module
-from thali.priors.decays import ExponentialDecay, LogisticDecay, WindowDecay
-from thali.priors.distance_dependent import DistanceDependentIBP
-from thali.priors.distances import Coordinates, SparseDistances, Times, proximities
+from thali import InvalidParameterError
+from thali.priors.proximity import distances as module
+from thali.priors.proximity.decays import ExponentialDecay, LogisticDecay, WindowDecay
+from thali.priors.proximity.distance_dependent import DistanceDependentIBP
+from thali.priors.proximity.distances import Coordinates, SparseDistances, Times, proximities
+from thali.storage import spec_json
 
 INF = math.inf
 

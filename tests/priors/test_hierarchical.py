@@ -14,10 +14,10 @@ from sklearn.base import clone
 from thinned import thinned
 
 from thali import IBP, Gamma, InvalidDataError, InvalidParameterError
-from thali.priors.decays import ExponentialDecay, WindowDecay
-from thali.priors.distance_dependent import DistanceDependentIBP
-from thali.priors.distances import Times
-from thali.priors.hierarchical import HierarchicalBetaProcess, beta_nodes
+from thali.priors.proximity.decays import ExponentialDecay, WindowDecay
+from thali.priors.proximity.distance_dependent import DistanceDependentIBP
+from thali.priors.proximity.distances import Times
+from thali.priors.proximity.hierarchical import HierarchicalBetaProcess, beta_nodes
 from thali.testing import check_prior, z_limit
 from thali.testing.enumerate import all_classes
 from thali.testing.zscores import z_scores

@@ -6,9 +6,9 @@ from scipy.special import digamma, pdtr
 from thinned import thinned
 
 from thali import IBP, BetaBernoulli, InvalidDataError, InvalidParameterError
+from thali.core.protocols.prior import Recursive
 from thali.priors import recursion
 from thali.priors.recursion import BIRTHS, Running
-from thali.protocols import Recursive
 from thali.testing import z_limit
 from thali.testing.zscores import z_scores
 

@@ -12,8 +12,8 @@ from scipy.special import betaln, gammaln
 from scipy.stats import beta as beta_law
 
 from thali import IBP, Gamma, InvalidDataError, InvalidParameterError, LogNormal, StickBreakingIBP
-from thali.priors import _stick_weights as sticks
-from thali.priors._taylor import printed_rest, taylor_head, taylor_interval
+from thali.priors.sticks import weights as sticks
+from thali.priors.sticks.taylor import printed_rest, taylor_head, taylor_interval
 from thali.testing import check_prior, z_limit
 from thali.testing.zscores import z_scores
 

@@ -10,8 +10,8 @@ from scipy.optimize import minimize
 from scipy.special import betaln, gammaln
 
 from thali import BetaBernoulli, Gamma, StickBreakingIBP
-from thali.priors import _stick_weights
-from thali.protocols import VariationalWeights
+from thali.core.protocols.prior import VariationalWeights
+from thali.priors.sticks import weights as _stick_weights
 from thali.testing import z_limit
 from thali.testing.zscores import z_scores
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from thali.binary import left_ordered
+from thali.core.binary import left_ordered
 from thali.errors import InvalidDataError
 from thali.report import figures
 from thali.report import prior_figures as pf

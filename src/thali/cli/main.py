@@ -6,17 +6,17 @@ from typing import Annotated
 
 import typer
 
-from thali.cli.bound import bound
 from thali.cli.console import Verbs, forget_output
-from thali.cli.demo import demo
-from thali.cli.doctor import doctor
-from thali.cli.fit import fit
-from thali.cli.howmany import howmany
-from thali.cli.impute import impute
-from thali.cli.inspect_fit import inspect
-from thali.cli.resume import resume
-from thali.cli.simulate import simulate
-from thali.cli.transform import transform
+from thali.cli.verbs.bound import bound
+from thali.cli.verbs.demo import demo
+from thali.cli.verbs.doctor import doctor
+from thali.cli.verbs.fit import fit
+from thali.cli.verbs.howmany import howmany
+from thali.cli.verbs.impute import impute
+from thali.cli.verbs.inspect_fit import inspect
+from thali.cli.verbs.resume import resume
+from thali.cli.verbs.simulate import simulate
+from thali.cli.verbs.transform import transform
 
 app = typer.Typer(
     cls=Verbs,

@@ -81,8 +81,8 @@ def make_estimator(
 ) -> "LatentFeatures":
     """`sampling` overrides settings of the sampler that fits; None leaves one as it is."""
     from thali import LatentFeatures, MeanField
-    from thali.auto import sampler
     from thali.errors import InvalidParameterError
+    from thali.running.choose import sampler
 
     given = {name: value for name, value in sampling.items() if value is not None}
     inference: Any = "auto"

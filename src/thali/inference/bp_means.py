@@ -11,13 +11,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from thali.binary import non_empty
-from thali.inference.starts import low_rank_completion, noise_level, spectral_start
-from thali.model import Model
-from thali.optimiser_protocols import HardRows
-from thali.posterior import Draw, Draws
-from thali.protocols import Predictive
-from thali.spec import Domain, Spec, at_least, not_negative, one_of, positive, setting
+from thali.core.binary import non_empty
+from thali.core.model import Model
+from thali.core.protocols.observation import HardRows
+from thali.core.protocols.prior import Predictive
+from thali.core.registry import stored
+from thali.core.spec import Domain, Spec, at_least, not_negative, one_of, positive, setting
+from thali.inference.starts.spectral import low_rank_completion, noise_level, spectral_start
+from thali.posteriors.base import Draw
+from thali.posteriors.draws import Draws
 
 Array = np.ndarray
 
@@ -55,6 +57,7 @@ class BPState(NamedTuple):
         return self.z.shape[1]
 
 
+@stored("BPMeans")
 @dataclass(frozen=True, eq=False)
 class BPMeans(Spec):
     """One answer instead of a posterior, in a fraction of the time: bits and features of the lowest objective found.

@@ -1,7 +1,8 @@
 """Read NumPy files. Pickles are never loaded: opening a data file must not be able to run code.
 
-Nothing that a file says is believed: sizes are held against the file before there is an array (`thali.archives`), and
-the structure of a sparse matrix is looked at before its cells are filled in (`thali.sparse_input`).
+Nothing that a file says is believed: sizes are held against the file before there is an array
+(`thali.files.archives`), and the structure of a sparse matrix is looked at before its cells are filled in
+(`thali.data.sparse_input`).
 """
 
 import zipfile
@@ -10,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from thali import limits
-from thali.archives import Header, TooLargeError, directory, member_header, read_header, read_member, read_numbers
 from thali.errors import InvalidDataError
+from thali.files import limits
+from thali.files.archives import Header, TooLargeError, directory, member_header, read_header, read_member, read_numbers
 from thali.io.cells import Cells, no_numbers_error
 
 _NAMES = ("row_names", "dim_names", "index_name")
@@ -113,7 +114,7 @@ def _sparse(parts: dict[str, np.ndarray], shape: tuple[int, int]) -> Any:
     """The sparse matrix of these parts, once every index was found inside it."""
     from scipy import sparse
 
-    from thali import sparse_input as check
+    from thali.data import sparse_input as check
 
     kind, data = parts["format"].item(), parts["data"]
     kind = kind.decode("ascii") if isinstance(kind, bytes) else kind

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from thali.cell_text import hint
+from thali.data.cell_text import hint
 from thali.errors import InvalidDataError
 
 

@@ -15,7 +15,7 @@ from typing import TextIO
 
 import numpy as np
 
-from thali.cell_text import Kind, hint, kind_of, listed, number, plain_missing
+from thali.data.cell_text import Kind, hint, kind_of, listed, number, plain_missing
 from thali.errors import InvalidDataError
 from thali.io.cells import Cells, Place, cell_error, infinite_error, no_numbers_error
 from thali.io.header import find_header

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from thali.cell_text import Kind, kind_of, number, plain
+from thali.data.cell_text import Kind, kind_of, number, plain
 from thali.errors import InvalidDataError
 from thali.io.cells import Place, cell_error
 from thali.io.row_names import are_mostly_text, are_numbered, same_form

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from thali import limits
-from thali.cell_text import listed, number, plain_missing
+from thali.data.cell_text import listed, number, plain_missing
 from thali.errors import InvalidDataError
+from thali.files import limits
 from thali.io.cells import Cells, Place, cell_error, no_numbers_error
 from thali.io.row_names import are_codes, are_mostly_text, checked_names, count_the_rows
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from thali.cell_text import Kind, code, is_missing, kind_of, plain
+from thali.data.cell_text import Kind, code, is_missing, kind_of, plain
 from thali.io.cells import Place, cell_error, names_error
 
 

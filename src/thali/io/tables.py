@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from thali import limits
 from thali.errors import InvalidDataError
+from thali.files import limits
 from thali.io.arrays import read_numpy
 from thali.io.cells import Cells, Place, infinite_error
 from thali.io.delimited import read_delimited

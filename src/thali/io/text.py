@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO, cast
 
-from thali import limits
 from thali.errors import InvalidDataError
+from thali.files import limits
 
 _CHUNK = 2**16
 

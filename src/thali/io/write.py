@@ -10,8 +10,8 @@ from typing import IO, Any, TextIO
 
 import numpy as np
 
-from thali import whole_files
 from thali.errors import InvalidDataError, InvalidFileError
+from thali.files import whole_files
 from thali.io.recognisable import cell_of, is_header, recognisable
 from thali.io.tables import Table
 

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from thali.observations._weighted import Array, WeightedGaussian, WeightLaw
+from thali.core.registry import stored
+from thali.observations.gaussian.weighted import Array, WeightedGaussian, WeightLaw
 
 
+@stored("FactorAnalysis")
 @dataclass(frozen=True, eq=False)
 class FactorAnalysis(WeightedGaussian):
     """Features with normal weights, w_nk ~ N(0, weight_var), and Gaussian noise: the default for real data.

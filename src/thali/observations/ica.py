@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from thali.observations._weighted import Array, WeightedGaussian, WeightLaw
-from thali.spec import positive, setting
+from thali.core.registry import stored
+from thali.core.spec import positive, setting
+from thali.observations.gaussian.weighted import Array, WeightedGaussian, WeightLaw
 
 
+@stored("ICA")
 @dataclass(frozen=True, eq=False)
 class ICA(WeightedGaussian):
     """Sources with Laplace weights of variance `weight_var`, mixed by the features, and Gaussian noise.

@@ -5,25 +5,27 @@ from typing import Any
 
 import numpy as np
 
-from thali.binary import Array, check_binary
-from thali.kernels.collapsed_rows import collapsed_sweep
-from thali.kernels.encode_rows import encode_rows
-from thali.kernels.encode_sampled import encode_sampled
-from thali.observations._columns import ColumnProposals
-from thali.observations._conditional import ConditionalGaussian
-from thali.observations._gaussian import GaussianData, GaussianRows, with_room
-from thali.observations._gaussian_model import GaussianModel
-from thali.observations._hard import HardGaussian
-from thali.observations._mean_field_bits import MeanFieldBits
-from thali.observations._parallel import ParallelGaussian
-from thali.observations._particles import GaussianParticles
-from thali.observations._prediction import Encoded
+from thali.core.binary import Array, check_binary
+from thali.core.registry import stored
+from thali.kernels.bits.collapsed_rows import collapsed_sweep
+from thali.kernels.bits.encode_rows import encode_rows
+from thali.kernels.bits.encode_sampled import encode_sampled
+from thali.observations.encoded import Encoded
+from thali.observations.gaussian.column_moves import ColumnProposals
+from thali.observations.gaussian.conditional import ConditionalGaussian
+from thali.observations.gaussian.data import GaussianData, GaussianRows, with_room
+from thali.observations.gaussian.mean_field.bits import MeanFieldBits
+from thali.observations.gaussian.model import GaussianModel
+from thali.observations.gaussian.parallel import ParallelGaussian
+from thali.observations.gaussian.particles import GaussianParticles
+from thali.observations.gaussian.point import HardGaussian
 from thali.rng import make_generator
 
 _ENUMERATED = 8  # with more features new rows are encoded by sampling
 _SCANS, _DRAWS = 120, 120
 
 
+@stored("LinearGaussian")
 @dataclass(frozen=True, eq=False)
 class LinearGaussian(
     ColumnProposals,

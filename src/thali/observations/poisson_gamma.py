@@ -6,14 +6,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.special import xlogy
 
-from thali.binary import Array, check_binary
-from thali.distributions import Gamma
+from thali.core.binary import Array, check_binary
+from thali.core.distributions import Gamma
+from thali.core.registry import stored
+from thali.core.spec import Domain, ScalarHypers, hyper, positive, setting
 from thali.errors import InvalidParameterError
-from thali.observations._counts import CountData, check_counts
-from thali.observations._poisson_gibbs import PoissonGibbs
-from thali.observations._poisson_mean_field import PoissonMeanField
-from thali.observations._poisson_prediction import PoissonPrediction
-from thali.spec import Domain, ScalarHypers, hyper, positive, setting
+from thali.observations.poisson.data import CountData, check_counts
+from thali.observations.poisson.gibbs import PoissonGibbs
+from thali.observations.poisson.mean_field import PoissonMeanField
+from thali.observations.poisson.prediction import PoissonPrediction
 
 _shape = Domain("a number from 0.005 to 1e6", lambda v: positive.contains(v) and 0.005 <= v <= 1e6)
 _rate = Domain("a positive number", positive.contains, low=0.0, accepts=lambda d: isinstance(d, Gamma))
@@ -21,6 +22,7 @@ _maybe = Domain("None or a positive number", lambda v: v is None or positive.con
 _leak = Domain("a number above 0, at most 1", lambda v: positive.contains(v) and v <= 1)
 
 
+@stored("PoissonGamma")
 @dataclass(frozen=True, eq=False)
 class PoissonGamma(PoissonMeanField, PoissonGibbs, PoissonPrediction, ScalarHypers):
     """Counts x_nd ~ Poisson(sum_k z_nk w_nk A_kd) with w_nk ~ Gamma(weight_shape, weight_rate) and A_kd ~

@@ -11,15 +11,17 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from scipy.special import digamma, gammaln
 
-from thali.binary import Array, check_binary, column_counts, history_counts
-from thali.distributions import Gamma
+from thali.core.binary import Array, check_binary, column_counts, history_counts
+from thali.core.distributions import Gamma
+from thali.core.registry import stored
+from thali.core.spec import ScalarHypers, at_least, hyper, moderate, setting
 from thali.errors import InvalidDataError, InvalidParameterError
-from thali.priors._entropies import beta_entropy
-from thali.priors._scalar_factor import ScalarFactor
-from thali.slice_sampling import slice_sample_positive
-from thali.spec import ScalarHypers, at_least, hyper, moderate, setting
+from thali.numerics.entropies import beta_entropy
+from thali.numerics.slice_sampling import slice_sample_positive
+from thali.priors.gamma_factor import ScalarFactor
 
 
+@stored("BetaWeights")
 class BetaWeights(NamedTuple):
     """q(weight_k) = Beta(tau_k1, tau_k2), tau (2, n_features), and q(mass)."""
 
@@ -27,6 +29,7 @@ class BetaWeights(NamedTuple):
     mass: ScalarFactor
 
 
+@stored("BetaBernoulli")
 @dataclass(frozen=True, eq=False)
 class BetaBernoulli(ScalarHypers):
     """At most `n_features` features. mass: a number (fixed) or a distribution (learned)."""

@@ -13,13 +13,14 @@ from typing import Any, Self
 import numpy as np
 from scipy.special import digamma, gammaln
 
-from thali.binary import Array, column_counts
-from thali.distributions import Gamma
+from thali.core.binary import Array, column_counts
+from thali.core.distributions import Gamma
+from thali.core.registry import stored
+from thali.core.spec import hyper, moderate, unit_interval
 from thali.errors import InvalidParameterError
+from thali.numerics.slice_sampling import slice_sample, slice_sample_positive
 from thali.priors import recursion
-from thali.priors._by_counts import ByCounts
-from thali.slice_sampling import slice_sample, slice_sample_positive
-from thali.spec import hyper, moderate, unit_interval
+from thali.priors.exchangeable import ByCounts
 
 _BLOCK = 1 << 18  # cells of Z that are drawn at a time: few enough for the cache
 _UNUSED = 500  # weights of features that no row has, expected above the lowest level
@@ -28,6 +29,7 @@ _THINNED = 10**6  # candidates that are thinned at a time
 _NO_DISCOUNT = 1e-7  # below it the limit discount -> 0 is exact to rounding and the general formula is not
 
 
+@stored("IBP")
 @dataclass(frozen=True, eq=False)
 class IBP(ByCounts):
     """Infinitely many features, finitely many in use.
@@ -197,8 +199,8 @@ class IBP(ByCounts):
 
     @cached_property
     def _truncated(self) -> Any:
-        from thali.priors.beta_process import BetaProcess  # they build on this module
-        from thali.priors.stick_breaking import StickBreakingIBP
+        from thali.priors.beta_process.prior import BetaProcess  # they build on this module
+        from thali.priors.sticks.prior import StickBreakingIBP
 
         if "discount" in self.learned or self.discount != 0:
             raise InvalidParameterError(

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
-from thali.binary import left_ordered
+from thali.core.binary import left_ordered
 from thali.errors import InvalidDataError
 from thali.report import style
 

@@ -8,18 +8,11 @@ from typing import Any
 import numpy as np
 from scipy.special import pdtr
 
-from thali.binary import history_counts, n_non_empty
-from thali.model import Model, check_composition
-from thali.protocols import (
-    AuxiliaryRows,
-    CollapsedRows,
-    ConditionalRows,
-    FeatureRows,
-    Iterative,
-    Observation,
-    Predictive,
-    Prior,
-)
+from thali.core.binary import history_counts, n_non_empty
+from thali.core.model import Model, check_composition
+from thali.core.protocols.inference import Iterative
+from thali.core.protocols.observation import AuxiliaryRows, CollapsedRows, ConditionalRows, FeatureRows, Observation
+from thali.core.protocols.prior import Predictive, Prior
 from thali.testing.enumerate import (
     Comparison,
     against_exact,
@@ -35,7 +28,7 @@ Array = np.ndarray
 
 def check_prior(prior: Any, rng: np.random.Generator, *, n_rows: int = 3, n_draws: int = 20_000) -> None:
     """A concrete prior: simulate agrees with log_prob, and so does each capability; learned values are refused."""
-    assert isinstance(prior, Prior), f"{type(prior).__name__} lacks methods of thali.protocols.Prior"
+    assert isinstance(prior, Prior), f"{type(prior).__name__} lacks methods of thali.core.protocols.prior"
     assert not prior.learned, "check_prior needs numbers for all hyperparameters"
     n_features = getattr(prior, "n_features", None)
     listed = list(all_classes(n_rows, 6) if n_features is None else all_matrices(n_rows, n_features))

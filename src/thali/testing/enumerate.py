@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from thali.binary import n_non_empty
+from thali.core.binary import n_non_empty
+from thali.core.model import Model
 from thali.errors import InvalidParameterError
-from thali.kernels.replicates import sweep_replicates
-from thali.model import Model
+from thali.kernels.bits.replicates import sweep_replicates
 from thali.testing.zscores import z_scores
 
 Array = np.ndarray

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from thali.core.model import Model
 from thali.errors import InvalidParameterError
-from thali.model import Model
 from thali.testing.enumerate import enumerate_posterior, one_sweep
 
 Array = np.ndarray

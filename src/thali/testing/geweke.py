@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from thali.core.model import Model
+from thali.core.protocols.observation import AuxiliaryRows
 from thali.errors import InvalidParameterError
-from thali.kernels.replicates import sweep_replicates
-from thali.model import Model
-from thali.protocols import AuxiliaryRows
+from thali.kernels.bits.replicates import sweep_replicates
 from thali.testing.zscores import z_limit, z_scores
 
 Array = np.ndarray

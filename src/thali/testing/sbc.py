@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import chdtrc
 
-from thali.binary import n_non_empty
-from thali.model import Model
-from thali.protocols import AuxiliaryRows
+from thali.core.binary import n_non_empty
+from thali.core.model import Model
+from thali.core.protocols.observation import AuxiliaryRows
 from thali.testing.geweke import draw_joint
 
 Array = np.ndarray

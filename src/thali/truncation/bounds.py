@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from thali.core.spec import Domain, Spec, between, positive
 from thali.errors import InvalidParameterError
 from thali.priors import IBP, BetaBernoulli, BetaProcess, StickBreakingIBP
-from thali.priors._enough import enough
-from thali.spec import Domain, Spec, between, positive
+from thali.priors.truncation_size import enough
 from thali.truncation import rounds, sticks
 
 _MOST = 10**12

@@ -1,0 +1,199 @@
+"""`thali fit`: a data file in, a `.thali` file out, and what was found in between."""
+
+import os
+import secrets
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from thali.cli.after_fit import claimed, report, run_folder, sample
+from thali.cli.console import count, say
+from thali.cli.input import read_data
+from thali.cli.model_options import (
+    Inference,
+    Noise,
+    Observation,
+    Offset,
+    Prior,
+    make_estimator,
+    make_observation,
+    make_prior,
+)
+from thali.cli.warm_up import compile_kernels
+from thali.errors import InvalidFileError, InvalidParameterError
+from thali.storage.claims import Claim, holds_run
+
+_WORDS = {
+    Observation.LINEAR_GAUSSIAN: "linear-Gaussian",
+    Observation.FACTOR_ANALYSIS: "factor analysis",
+    Observation.ICA: "independent components",
+    Observation.POISSON_GAMMA: "counts",
+}
+
+
+def fit(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Data: csv, tsv, txt (also .gz), npy, npz, parquet.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Where to save; by default the name of FILE with .thali, here."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists.")] = False,
+    observation: Annotated[
+        Observation, typer.Option(help="How a row comes about from its features.")
+    ] = Observation.LINEAR_GAUSSIAN,
+    prior: Annotated[Prior, typer.Option(help="Features without bound, or at most --max-features.")] = Prior.IBP,
+    max_features: Annotated[int | None, typer.Option(min=1, help="The bound of beta-bernoulli.")] = None,
+    mass: Annotated[
+        float | None, typer.Option(help="Features that a row is expected to have; learned if not given.")
+    ] = None,
+    noise: Annotated[
+        Noise | None, typer.Option(help="One noise level for all dims (linear-gaussian), or one for each (others).")
+    ] = None,
+    noise_floor: Annotated[
+        float | None,
+        typer.Option(help="Least noise, as a share of a dim's variance; 0 (linear-gaussian) or found (others)."),
+    ] = None,
+    offset: Annotated[
+        Offset | None, typer.Option(help="A row without features is zero (linear-gaussian), or learned (others).")
+    ] = None,
+    inference: Annotated[
+        Inference, typer.Option(help="Draws from the posterior, or an approximation for large data; auto: by size.")
+    ] = Inference.AUTO,
+    chains: Annotated[int, typer.Option(min=1, help="Chains, compared to judge convergence.")] = 4,
+    warmup: Annotated[int | None, typer.Option(min=0, help="Sweeps before the first draw; by default 500.")] = None,
+    draws: Annotated[int | None, typer.Option(min=1, help="Draws kept from each chain; by default 500.")] = None,
+    thin: Annotated[int | None, typer.Option(min=1, help="Sweeps from draw to draw; by default 1.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Makes the run repeatable; drawn and shown if not given.")
+    ] = None,
+    max_time: Annotated[
+        float | None, typer.Option(min=1, help="Stop after so many seconds, once each chain has a draw.")
+    ] = None,
+    target_ess: Annotated[
+        float | None, typer.Option(min=1, help="Stop once the draws are worth so many independent ones.")
+    ] = None,
+    holdout: Annotated[float, typer.Option(help="Hide this share of the cells, and score their prediction.")] = 0.0,
+    checkpoint: Annotated[
+        bool | None,
+        typer.Option(
+            "--checkpoint/--no-checkpoint",
+            help="Keep the run in OUTPUT.run until it is finished; by default so if it is sampled.",
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Threads; by default all cores. The result is the same.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Write a summary to standard output.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but warnings and errors.")] = False,
+) -> None:
+    """Find the features in FILE and save the fit.
+
+    Cells that are empty, NaN, NA, n/a and the like are missing; what is taken as missing, as header and as row names is
+    said. Press Ctrl-C to stop early: what was drawn until then is saved, and `thali resume` goes on from there, as it
+    does after a crash.
+    """
+    began = time.monotonic()
+    if (prior is Prior.BETA_BERNOULLI) != (max_features is not None):
+        raise typer.BadParameter("--max-features and --prior beta-bernoulli belong together: give both or neither.")
+    if not 0 <= holdout < 1:
+        raise typer.BadParameter(f"--holdout must be a share, from 0 to below 1. Got {holdout}.")
+    output = _possible_output(file, output)
+    claim = Claim(run_folder(output), replaces=overwrite)
+    make = checkpoint is not False
+    with claimed(claim, output, make=make) if make or claim.folder.is_dir() else nullcontext():
+        _check_output(output, overwrite)
+        seed = secrets.randbelow(2**31) if seed is None else seed
+        data = read_data(file, holdout, seed)
+        try:
+            model = make_estimator(
+                make_observation(observation, noise, noise_floor, offset),
+                make_prior(prior, max_features, mass),
+                data.X.shape,
+                {"n_warmup": warmup, "n_draws": draws, "thin": thin},
+                inference,
+                n_chains=chains,
+                n_jobs=jobs,
+                random_state=seed,
+                verbose=not quiet,
+                max_time=max_time,
+                target_ess=target_ess,
+                checkpoint=claim,
+            )
+        except InvalidParameterError as error:
+            raise typer.BadParameter(str(error)) from error
+
+        from thali.running.choose import choose
+
+        chosen, reason = choose(model.inference, model.prior, model.observation, *data.X.shape)
+        if chosen is model.inference and inference is Inference.AUTO:  # only its settings were asked for
+            reason = _sampler_reason(model, data.X.shape)
+        samples = hasattr(chosen, "n_draws")
+        if not samples:  # there are no draws to keep, nor to wait for
+            _refuse_for_climbs(target_ess, checkpoint)
+        if not samples or checkpoint is False:
+            model.set_params(checkpoint=None)
+        say(data.reading, quiet=quiet or not data.reading)
+        say(f"{file.name}  {data.describe()}  -> {_WORDS[observation]}", quiet=quiet)
+        say(f"inference: {reason}", quiet=quiet)
+        runs = count(chains, "chain") if samples else count(chosen.n_restarts, "restart")
+        say(f"{runs} of {_plan(chosen)}, seed {seed}", quiet=quiet)
+        if samples:
+            compile_kernels(model.observation, quiet=quiet)
+        elif checkpoint is None:
+            say("without a checkpoint: if it is stopped it can only begin anew", quiet=quiet)
+        heldout = data.heldout_values if samples else None
+        claim.command = {"file": str(file.resolve()), "holdout": holdout, "seed": seed}
+        model = sample(lambda: model.fit(data.visible, heldout=heldout), data)
+        report(model, data, output, claim, began, json=json, quiet=quiet)
+
+
+def _refuse_for_climbs(target_ess: float | None, checkpoint: bool | None) -> None:
+    for name, given in (("--target-ess", target_ess is not None), ("--checkpoint", bool(checkpoint))):
+        if given:
+            raise typer.BadParameter(f"{name} is for samplers; leave it out, or add --inference sampler.")
+
+
+def _possible_output(file: Path, output: Path | None) -> Path:
+    """The file to write, or an error before any work."""
+    if output is None:
+        output = Path(Path(file.name.removesuffix(".gz")).stem + ".thali")
+    folder = output.parent
+    if not folder.is_dir():
+        raise InvalidFileError(f"there is no folder {folder} to save {output.name} in. Create it, or choose another -o")
+    if output.is_dir():
+        raise InvalidFileError(f"{output} is a folder. Name a file with -o, such as {output / 'fit.thali'}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InvalidFileError(f"no permission to write in the folder {folder}. Choose another with -o")
+    return output
+
+
+def _check_output(output: Path, overwrite: bool) -> None:
+    """Refuse to replace what is there, unless asked. Only who holds the folder of its run can know."""
+    if overwrite:
+        return
+    if output.exists():
+        raise InvalidFileError(f"{output} exists. Choose another name with -o, or replace it with --overwrite")
+    run = run_folder(output)
+    if holds_run(run):
+        raise InvalidFileError(
+            f"{run} holds a run that is not finished. Go on with it: thali resume {output}\n"
+            "or begin anew with --overwrite, or choose another name with -o"
+        )
+
+
+def _sampler_reason(model: Any, shape: tuple[int, ...]) -> str:
+    from thali.running.choose import sampler
+
+    found = sampler(model.prior, model.observation, *shape)
+    assert found is not None  # or its settings could not have been asked for
+    return found.reason
+
+
+def _plan(inference: Any) -> str:
+    if not hasattr(inference, "n_draws"):
+        return f"at most {inference.max_iter} passes"
+    thin = f", each {inference.thin} sweeps apart" if inference.thin > 1 else ""
+    return f"{count(inference.n_warmup, 'warm-up sweep')} and {count(inference.n_draws, 'draw')}{thin}"

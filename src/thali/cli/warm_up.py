@@ -1,0 +1,86 @@
+"""Compile the kernels before the work begins, and say so, where no compiled ones are kept from an earlier run."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from thali.cli.console import say
+
+if TYPE_CHECKING:
+    from thali.kernels._cache_folders import Folders
+
+
+def cache_folders() -> "Folders | None":
+    """Where compiled kernels are kept; None if compilation is switched off."""
+    from thali.kernels._cache_folders import folders
+    from thali.kernels.bits.collapsed_rows import collapsed_sweep
+
+    return folders() if hasattr(collapsed_sweep, "stats") else None
+
+
+def compile_kernels(observation: Any = None, *, quiet: bool = False) -> None:
+    """Do nothing if it was done before; else go a step on a few cells, which compiles all that a fit needs.
+
+    Ctrl-C and SIGTERM end it: here, in the main thread, and not after a fit that takes them as a wish to stop early.
+    """
+    from thali import IBP, LinearGaussian
+    from thali.running.choose import sampler
+
+    observation = LinearGaussian() if observation is None else observation
+    found = sampler(IBP(), observation, 6, 3)
+    if found is None:
+        return
+    name = f"{type(observation).__name__}-{type(found.inference).__name__}"
+    with compiled_once(name, quiet=quiet) as is_first:
+        if is_first:
+            start = time.monotonic()
+            _interruptibly(observation, found.inference)
+            say(f"compiled in {time.monotonic() - start:.0f} s", quiet=quiet)
+
+
+@contextmanager
+def compiled_once(name: str, *, quiet: bool = False) -> Iterator[bool]:
+    """Work that compiles what it needs when it is done for the first time: then say so. Gives whether it is."""
+    kept, mark = cache_folders(), f"ready-{name}"
+    if kept is None or kept.holds(mark):
+        yield False
+        return
+    where = "once" if kept.write else "they cannot be kept: set NUMBA_CACHE_DIR to a folder of your own"
+    say(f"compiling kernels ({where}) ...", quiet=quiet)
+    yield True
+    kept.put(mark, b"")
+
+
+def _interruptibly(observation: Any, inference: Any) -> None:
+    from thali.running.stopping import on_stop_signal
+
+    signals = []
+
+    def stop() -> NoReturn:
+        signals.append(1)
+        raise KeyboardInterrupt
+
+    with on_stop_signal(stop):
+        _tiny_fit(observation, inference)
+    if signals:  # in a callback of the compiler, from which no exception gets out
+        raise KeyboardInterrupt
+
+
+def _tiny_fit(observation: Any, inference: Any) -> None:
+    """The parts of a fit in this thread: a step, a draw, and the scores of rows."""
+    import numpy as np
+
+    from thali import IBP
+    from thali.core.model import Model
+    from thali.posteriors.draws import Draws
+    from thali.rng import make_generator
+    from thali.running.chains import iterate
+
+    X = np.arange(18.0).reshape(6, 3) % 5
+    X[0, 0] = np.nan
+    X = observation.check_data(X)
+    model = Model(IBP(), observation.adapt(X))
+    data = model.observation.prepare(X)
+    state, info = next(iterate(make_generator(0), inference, model, data, X.shape[0]))
+    Draws.from_chains(model, [[inference.record(state, info, data)]]).log_density(X)

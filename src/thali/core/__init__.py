@@ -1,0 +1,1 @@
+"""The vocabulary: specs, distributions, models, binary matrices, and the protocols by which parts meet."""

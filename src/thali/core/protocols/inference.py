@@ -1,0 +1,127 @@
+"""What an inference can do."""
+
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+Array = np.ndarray
+Generator = np.random.Generator
+
+
+@runtime_checkable
+class Inference(Protocol):
+    """What an inference needs of the other two, and its settings."""
+
+    needs_prior: tuple[type, ...]
+    needs_observation: tuple[type, ...]
+
+
+@runtime_checkable
+class Iterative(Inference, Protocol):
+    """A sampler: a state, and a step that leaves the posterior invariant. Both are pure in their arguments."""
+
+    n_warmup: int
+    n_draws: int
+    thin: int
+
+    def init(self, rng: Generator, model: Any, data: Any, n_rows: int, tick: Callable[[], None] | None = None) -> Any:
+        """A state to begin with. `tick` is called now and then; an error that it raises ends the search for one."""
+
+    def at(self, prior: Any, observation: Any, data: Any, codes: Array, X: Array) -> Any:
+        """The state with these values (concrete prior and observation, complete X): for tests and warm starts."""
+
+    def step(self, rng: Generator, state: Any, model: Any, data: Any) -> tuple[Any, Any]:
+        """(next state, remarks). The remarks have at least `log_joint` and `n_features`."""
+
+    def check_sound(self, state: Any, data: Any, n_rows: int) -> None:
+        """Raise a ValueError unless a chain on these data can be in this state, which may come from a file."""
+
+    def record(self, state: Any, info: Any, data: Any) -> Any:
+        """What the posterior keeps of a state: a `thali.posteriors.draws.Draw`."""
+
+
+@runtime_checkable
+class Optimiser(Inference, Protocol):
+    """Passes over the data that never raise an objective, from several starts. All are pure in their arguments."""
+
+    max_iter: int
+    tol: float
+    n_restarts: int
+
+    def prepare(self, model: Any, X: Array) -> Any:
+        """What all restarts share."""
+
+    def init(
+        self, rng: Generator, model: Any, data: Any, restart: int, is_over: Callable[[], bool] | None = None
+    ) -> Any:
+        """A state to begin with. It has an `objective` and a number of features `n_features`. A long search for one
+        should end once `is_over()`."""
+
+    def step(self, rng: Generator, state: Any, model: Any, data: Any) -> tuple[Any, bool]:
+        """(the state after a pass, whether anything changed)."""
+
+    def posterior(self, rng: Generator, state: Any, model: Any, data: Any) -> Any:
+        """That of the best state: a `thali.posteriors.draws.Posterior`."""
+
+    def remarks(self, data: Any) -> dict[str, float]:
+        """What else there is to say of the run."""
+
+
+@runtime_checkable
+class Streaming(Inference, Protocol):
+    """An inference that takes rows as they come, each once. `state` is its own; it may change in place."""
+
+    n_draws: int
+
+    def begin(self, rng: Generator, model: Any, n_dims: int) -> Any:
+        """The state before the first row, or an error if something in the model cannot be learned from a stream."""
+
+    def absorb(self, rng: Generator, state: Any, model: Any, X: Array) -> tuple[Any, list[Any]]:
+        """(state, a remark on each row) after the rows of X. The result does not depend on how rows are batched."""
+
+    def draws(self, rng: Generator, state: Any, model: Any) -> list[Any]:
+        """n_draws draws of the posterior given the rows so far. It leaves the state and `rng` as they are."""
+
+    def check_sound(self, state: Any, model: Any) -> None:
+        """A ValueError if the state, which comes from a file, does not fit the model or itself."""
+
+
+@runtime_checkable
+class Blockwise(Inference, Protocol):
+    """An inference that takes blocks of rows, which may come again. All are pure in their arguments.
+
+    Its `state` has a `bound`, `n_features`, `n_rows` that it stands for, and `n_visits` and `n_seen`, the number of
+    blocks and of rows that came so far.
+    """
+
+    memoised: bool  # whether the bound is of all rows, rather than an estimate
+    moves: bool  # whether other features are looked for
+    batch_size: int
+    n_epochs: int
+    tol: float
+    n_start: int
+    n_rows: int | None
+
+    def begin(self, rng: Generator, model: Any, X: Array, n_rows: int | None, is_over: Callable[[], bool]) -> Any:
+        """Before the first block: features from the rows X, which are some of n_rows (None: not known)."""
+
+    def visit(
+        self, state: Any, X: Array, index: int | None = None, *, n_all: int | None = None, keep: bool = False
+    ) -> Any:
+        """The state after a block of checked rows, which comes again if it has an index; `keep` its rows' factors."""
+
+    def in_order(self, state: Any) -> Any:
+        """The state after a pass over all blocks, put in order."""
+
+    def with_more(self, rng: Generator, state: Any, X: Array) -> Any:
+        """A state before the first block, with other features that suit the rows X better; None if none do."""
+
+    def misfit(self, state: Any, X: Array) -> Array:
+        """How badly each row is explained, (n_rows,)."""
+
+    def posterior(self, state: Any, n_blocks: int | None = None) -> Any:
+        """With the factors of the rows, if those of all n_blocks blocks were kept."""
+
+    def check_sound(self, state: Any, model: Any) -> None:
+        """A ValueError if the state, which comes from a file, does not fit the model or itself."""

@@ -1,0 +1,126 @@
+"""What a prior can do."""
+
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+Array = np.ndarray
+Generator = np.random.Generator
+
+
+@runtime_checkable
+class Prior(Protocol):
+    """A distribution over binary matrices Z with n_rows rows."""
+
+    @property
+    def learned(self) -> dict[str, Any]:
+        """The hyperparameters that are distributions, by name."""
+
+    def draw(self, rng: Generator) -> Any:
+        """This prior with a number in place of each distribution."""
+
+    def simulate(self, rng: Generator, n_rows: int) -> Array:
+        """A draw of Z, uint8 (n_rows, n_features)."""
+
+    def log_prob(self, Z: Array) -> float:
+        """Log probability of Z; of its class, where the columns have no order. Concrete priors only."""
+
+    def log_hyper(self, current: Any) -> float:
+        """Log density of the learned hyperparameters of `current`, up to a constant."""
+
+
+@runtime_checkable
+class Predictive(Prior, Protocol):
+    """Exchangeable rows with a closed conditional of one row given the others."""
+
+    def log_odds(self, n_rows: int) -> Array:
+        """log_odds[m]: of having a feature that m of the other n_rows - 1 rows have; -inf at m = 0 if infinite."""
+
+    def new_rate(self, n_rows: int) -> float:
+        """Poisson rate of the number of features that one row alone has; zero for a finite prior."""
+
+    def resample(self, rng: Generator, current: Any, Z: Array) -> Any:
+        """`current` with its learned hyperparameters drawn given Z, by a step that leaves their posterior invariant."""
+
+
+@runtime_checkable
+class Weights(Prior, Protocol):
+    """Weights (probabilities of having a feature) drawn beside Z: given them, rows are independent."""
+
+    def draw_weights(self, rng: Generator, counts: Array, n_rows: int) -> Array:
+        """Weights of features, given how many of the n_rows rows have each; of those in use if there are infinitely
+        many. Concrete priors only."""
+
+
+@runtime_checkable
+class Sticks(Weights, Protocol):
+    """Weights of features that no row has, too: what a slice sampler needs. Concrete priors only."""
+
+    def draw_unused(self, rng: Generator, level: float, n_rows: int) -> Array:
+        """Weights above `level` of the features that none of the n_rows rows has, in decreasing order."""
+
+    def least_level(self, n_rows: int) -> float:
+        """A level above which there are few enough of them to hold in memory, whatever the parameters."""
+
+
+@runtime_checkable
+class VariationalWeights(Prior, Protocol):
+    """A variational distribution q of the weights of a truncated prior and of its learned hyperparameters.
+
+    q is the prior's own NamedTuple; `counts` are expected numbers of rows, sum_n q(z_nk = 1), one per feature.
+    """
+
+    def init_weights(self, n_rows: int) -> Any:
+        """q to begin with: the prior itself."""
+
+    def expected_log_odds(self, q: Any) -> Array:
+        """E_q log(weight) - E_q log(1 - weight) of each feature, with the prior's bound where it has no closed form."""
+
+    def expected_weights(self, q: Any) -> Array:
+        """E_q of the weight of each feature."""
+
+    def update_weights(self, q: Any, counts: Array, n_rows: int) -> Any:
+        """q after one pass of coordinate ascent; `weights_bound` never falls."""
+
+    def weights_bound(self, q: Any, counts: Array, n_rows: int) -> float:
+        """E_q[log p(Z, weights, hyperparameters) - log q(weights, hyperparameters)] or a lower bound of it."""
+
+
+@runtime_checkable
+class AdaptiveWeights(Protocol):
+    """Variational weights whose features can change places, and whose truncation can grow."""
+
+    def reorder_weights(self, weights: Any, order: Array) -> Any:
+        """The factor with its features in this order, a permutation of all of them."""
+
+    def grow_weights(self, weights: Any, n_features: int) -> Any:
+        """The factor with so many features, the new ones as in the prior. An error if the prior fixes their number."""
+
+
+@runtime_checkable
+class Recursive(Prior, Protocol):
+    """Marginals of the next row from running sums: what a filter needs. Concrete priors only."""
+
+    def start_running(self) -> Any:
+        """Running sums before the first row: a `thali.priors.recursion.Running`."""
+
+    def next_row(self, running: Any, births: str) -> Array:
+        """P(the next row has feature k), for the known features and enough new ones."""
+
+    def absorb(self, running: Any, z_prob: Array, births: str) -> Any:
+        """The sums after a row whose bits have the posterior probabilities z_prob."""
+
+
+@runtime_checkable
+class Links(Prior, Protocol):
+    """Features are handed on along links between rows: z_nk = 1 where links lead from row n to the owner of k."""
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows that have distances."""
+
+    def owner_rates(self) -> Array:
+        """Poisson rates of the number of features that each row owns, (n_rows,). Concrete priors only."""
+
+    def link_probs(self) -> Any:
+        """P(row i links to row j), a scipy.sparse CSR matrix whose rows sum to one."""

@@ -1,0 +1,1 @@
+"""What comes in: checks of X, rows in blocks, rows recognised again."""

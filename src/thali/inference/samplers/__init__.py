@@ -1,0 +1,1 @@
+"""Samplers: chains over Z."""

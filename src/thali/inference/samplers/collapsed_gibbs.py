@@ -1,0 +1,36 @@
+"""Gibbs sampling of Z with the features integrated out (Griffiths & Ghahramani 2005; accelerated sweep of
+Doshi-Velez & Ghahramani 2009), and of the learned hyperparameters.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from thali.core.protocols.observation import CollapsedRows
+from thali.core.protocols.prior import Predictive
+from thali.core.registry import stored
+from thali.core.spec import between, setting
+from thali.inference.samplers.chain import ZChain
+
+
+@stored("CollapsedGibbs")
+@dataclass(frozen=True, eq=False)
+class CollapsedGibbs(ZChain):
+    """Exact sampling for small and medium data. One step: a sweep over all rows, a move, then the hyperparameters.
+
+    start: "search" (spectral and annealed starts, the better one improved, in about `n_warmup` sweeps more),
+    "spectral", "annealed" or "empty".
+    group: how many bits of a row are drawn jointly. moves: share of the steps that also try to change whole columns.
+    """
+
+    group: int = setting(3, between(1, 6))
+
+    needs_prior = (Predictive,)
+    needs_observation = (CollapsedRows,)
+
+    def sweep(self, rng: np.random.Generator, prior: Any, observation: Any, data: Any, local: Any) -> tuple[Any, float]:
+        n_rows = len(local.z)
+        log_odds, new_rate = prior.log_odds(n_rows), prior.new_rate(n_rows)
+        local, remarks = observation.sweep(rng, data, local, log_odds, new_rate, self.group)
+        return local, remarks["drift"]

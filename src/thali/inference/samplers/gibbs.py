@@ -1,0 +1,61 @@
+"""Uncollapsed Gibbs sampling: features given Z, then Z given the features (Doshi-Velez et al. 2009, appendix A.2).
+
+The features are drawn at the beginning of each sweep and forgotten at its end, so that hyperparameters and moves of
+columns still have them integrated out.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from thali.core.protocols.observation import ConditionalRows, ImportanceRows
+from thali.core.protocols.prior import Predictive
+from thali.core.registry import stored
+from thali.core.spec import Domain, at_least, one_of, setting
+from thali.inference.samplers.chain import ZChain
+
+_MANY = 1_000  # rows: with fewer the sweep row by row is as fast
+_at_least_one = at_least(1)
+_threads = Domain(f"None or {_at_least_one.words}", lambda v: v is None or _at_least_one.contains(v))
+
+
+@stored("Gibbs")
+@dataclass(frozen=True, eq=False)
+class Gibbs(ZChain):
+    """The sampler of most papers. Rows know of each other only through the features, so the number of features moves
+    more slowly than with `CollapsedGibbs` where there are many rows.
+
+    start and moves as for `CollapsedGibbs`; models with weights have no moves of columns, and "search" is their
+    "spectral" start, independent sources. births: features that a row alone has are "integrated" out, or
+    drawn with all others and picked by "importance" among `candidates` sets, the present one and draws from the prior.
+    n_threads: with many rows the weights are drawn, too, and rows on so many threads; None for one per core. All chains
+    share the cores, and the draws do not depend on how many there are.
+    """
+
+    births: str = setting("integrated", one_of("integrated", "importance"))
+    candidates: int = setting(20, at_least(2))
+    n_threads: int | None = setting(None, _threads)
+
+    needs_prior = (Predictive,)
+
+    @property
+    def needs_observation(self) -> tuple[type, ...]:
+        return (ImportanceRows,) if self.births == "importance" else (ConditionalRows,)
+
+    def sweep(self, rng: np.random.Generator, prior: Any, observation: Any, data: Any, local: Any) -> tuple[Any, float]:
+        n_rows = len(local.z)
+        new_rate = prior.new_rate(n_rows)
+        if self.births == "importance":
+            table = prior.log_odds(n_rows)
+            return observation.importance_sweep(rng, data, local, table, new_rate, self.candidates), 0.0
+        if n_rows >= _MANY and _can_be_parallel(prior, observation):
+            draw_weights = partial(prior.draw_weights, rng, n_rows=n_rows)
+            return observation.parallel_sweep(rng, data, local, draw_weights, new_rate, self.n_threads), 0.0
+        return observation.conditional_sweep(rng, data, local, prior.log_odds(n_rows), new_rate), 0.0
+
+
+def _can_be_parallel(prior: Any, observation: Any) -> bool:
+    """Whether they are `Weights` and `ParallelRows` (by one method: whole protocols take as long as a hundred rows)."""
+    return hasattr(prior, "draw_weights") and hasattr(observation, "parallel_sweep")

@@ -1,0 +1,1 @@
+"""Where inference begins."""

@@ -1,0 +1,104 @@
+"""A chain on its way to a good start: sweeps with or without learning, groups of like columns, and a score.
+
+Modes are scored by free energy, E[log joint] + entropy, and never by the log joint: at high noise a wrong mode can have
+the higher density and far less mass.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from thali.core.binary import non_empty
+from thali.core.model import Model
+
+Array = np.ndarray
+
+_ALIKE = 0.7  # how often groups are made of columns with like features
+
+
+class Walk:
+    """Current values, and ways to change them. `tick` is called after every sweep; an error it raises ends the walk."""
+
+    def __init__(
+        self, rng: np.random.Generator, model: Model, data: Any, state: Any, tick: Callable[[], None] | None
+    ) -> None:
+        self.rng, self.model, self.data, self.tick = rng, model, data, tick
+        self.prior, self.observation, self.local = state
+        self.n_sweeps = 0
+        self._refresh_tables()
+
+    def _refresh_tables(self) -> None:
+        n_rows = len(self.local.z)
+        self.log_odds, self.new_rate = self.prior.log_odds(n_rows), self.prior.new_rate(n_rows)
+
+    @property
+    def n_features(self) -> int:
+        return int(self.local.z.shape[1])
+
+    def sweep(self, *, group: int = 1, births: bool = True, observation: Any = None) -> None:
+        """`observation` takes the place of the current one, for instance with more noise."""
+        keys = self._keys(group) if group > 1 else None
+        observation = self.observation if observation is None else observation
+        rate = self.new_rate if births else 0.0
+        self.local, _ = observation.sweep(self.rng, self.data, self.local, self.log_odds, rate, group, keys)
+        self.n_sweeps += 1
+        if self.tick is not None:
+            self.tick()
+
+    def _keys(self, group: int) -> Array | None:
+        """An order of the columns in which neighbours are alike, or None for a random one."""
+        n_features = self.n_features
+        if n_features <= group or self.rng.random() > _ALIKE:
+            return None
+        likeness = self.observation.likeness(self.local) + 0.3 * self.rng.random((n_features, n_features))
+        left = list(self.rng.permutation(n_features))
+        keys = np.empty(n_features)
+        rank = 0
+        while left:
+            seed = left.pop(0)
+            partners = sorted(left, key=lambda k: -likeness[seed, k])[: group - 1]
+            for k in (seed, *partners):
+                keys[k] = rank
+                rank += 1
+            left = [k for k in left if k not in partners]
+        return keys / n_features
+
+    def learn(self) -> None:
+        """Draw the learned hyperparameters."""
+        self.prior = self.model.prior.resample(self.rng, self.prior, self.local.z)
+        self.observation = self.model.observation.resample(self.rng, self.observation, self.data, self.local)
+        self._refresh_tables()
+
+    def settle(self, n_rounds: int, *, learn: bool = False, births: bool = True) -> None:
+        for _ in range(n_rounds):
+            self.sweep(group=3, births=births)
+            if learn:
+                self.learn()
+
+    def log_joint(self) -> float:
+        return float(
+            self.prior.log_prob(self.local.z)
+            + self.observation.log_evidence(self.data, self.local)
+            + self.model.prior.log_hyper(self.prior)
+            + self.model.observation.log_hyper(self.observation)
+        )
+
+    def free_energy(self) -> float:
+        """log joint + sum of the entropies of the bits given the rest."""
+        return self.log_joint() + float(self.observation.bit_entropy(self.data, self.local, self.log_odds))
+
+    def score(self, n_sweeps: int) -> float:
+        """Mean free energy over some sweeps."""
+        total = 0.0
+        for _ in range(n_sweeps):
+            self.sweep()
+            total += self.free_energy()
+        return total / n_sweeps
+
+    def place(self, Z: Array) -> None:
+        """Take these bits in place of the current ones. Columns without a member go, unless their number is fixed."""
+        if not np.isfinite(self.log_odds[0]):
+            Z = non_empty(Z)
+        completed = self.observation.completed(self.data, self.local)
+        self.local = self.observation.place(self.data, np.ascontiguousarray(Z), completed)

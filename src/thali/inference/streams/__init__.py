@@ -1,0 +1,1 @@
+"""Inference for rows that come one after the other."""

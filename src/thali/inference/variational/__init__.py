@@ -1,0 +1,1 @@
+"""Variational inference: coordinate ascent on a bound."""

@@ -1,0 +1,1 @@
+"""Compiled loops of models whose codes are bits."""

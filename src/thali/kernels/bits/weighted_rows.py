@@ -1,0 +1,89 @@
+"""Slice-sampling sweep over the rows of Z for X = Z A + noise: features and their weights drawn beside Z.
+
+All features with a weight above the slice are there, used or not, so no column is born or dies on the way. The slice
+was drawn uniformly below the smallest weight of a feature in use, which a bit changes if it decides whether its feature
+is in use. Bits are scanned in a fresh random order for each row.
+"""
+
+import math
+
+import numpy as np
+
+from thali.kernels._jit import jit
+from thali.kernels.bits.conditional_rows import add_to_forms
+
+
+def _weighted_sweep(X, missing_start, missing_dim, Z, A, weights, level, noise_var, rng):
+    """Draw z_n and the missing cells of x_n given features, weights and all else, row by row; both change in place.
+
+    Z (N, K) uint8, A (K, D), weights (K) in (0, 1), of which those below `level` keep their bits; missing cells of row
+    n are missing_dim[missing_start[n]:missing_start[n+1]]. Cost O(N K (D + K)).
+    """
+    n_rows, n_dims = X.shape
+    K = weights.size
+    gram = np.zeros((K, K))
+    if K > 0:
+        gram = np.dot(A, A.T)
+    counts = np.zeros(K, np.int64)
+    for n in range(n_rows):
+        for k in range(K):
+            counts[k] += Z[n, k]
+    b = np.zeros(K)
+    Gz = np.zeros(K)
+    square = np.zeros(K)
+    order = np.zeros(K, np.int64)
+    is_seen = np.ones(n_dims, np.bool_)
+    half_precision = 0.5 / noise_var
+    for n in range(n_rows):
+        cells = missing_dim[missing_start[n] : missing_start[n + 1]]
+        for d in cells:
+            is_seen[d] = False
+        for k in range(K):
+            b_k = 0.0
+            for d in range(n_dims):
+                if is_seen[d]:
+                    b_k += A[k, d] * X[n, d]
+            b[k] = b_k
+            Gz[k] = 0.0
+            square[k] = gram[k, k]
+            for d in cells:
+                square[k] -= A[k, d] * A[k, d]
+            order[k] = k
+        for k in range(K):
+            if Z[n, k] == 1:
+                add_to_forms(k, 1.0, K, A, gram, cells, Gz)
+        for i in range(K):
+            j = i + int(rng.random() * (K - i))
+            k = order[j]
+            order[j] = order[i]
+            order[i] = k
+            if weights[k] < level:
+                continue
+            u = rng.random()
+            step = 1.0 - 2.0 * Z[n, k]
+            odds = math.log(weights[k]) - math.log1p(-weights[k])
+            if counts[k] == Z[n, k]:  # no other row has it: the bit decides whether it is in use
+                smallest = 1.0
+                for j in range(K):
+                    if counts[j] > 0 and j != k and weights[j] < smallest:
+                        smallest = weights[j]
+                # eq: T07.slice-odds
+                odds += math.log(smallest) - math.log(min(smallest, weights[k]))
+            delta = step * odds - half_precision * (2.0 * step * (Gz[k] - b[k]) + square[k])
+            if delta > 40.0 or (delta > -40.0 and u * (1.0 + math.exp(-delta)) < 1.0):
+                if step > 0.0:
+                    Z[n, k] = 1
+                    counts[k] += 1
+                else:
+                    Z[n, k] = 0
+                    counts[k] -= 1
+                add_to_forms(k, step, K, A, gram, cells, Gz)
+        for d in cells:
+            mean = 0.0
+            for k in range(K):
+                mean += Z[n, k] * A[k, d]
+            X[n, d] = mean + math.sqrt(noise_var) * rng.standard_normal()
+            is_seen[d] = True
+
+
+weighted_sweep = jit(_weighted_sweep)

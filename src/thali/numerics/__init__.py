@@ -1,0 +1,1 @@
+"""Numerical methods that know nothing of features: series, slice sampling, threads, BLAS."""

@@ -1,0 +1,1 @@
+"""What Gaussian models X = offset + V A + noise compute with."""

@@ -1,0 +1,1 @@
+"""Mean field for Gaussian models."""

@@ -1,0 +1,23 @@
+"""How far the noise may be learned away: a floor that prevents collapse and leaves the posterior alone.
+
+Collapse: with ever more features the noise of a dim goes to nothing. The noise that an ordinary factor analysis leaves
+says where that begins. A floor at that estimate would cut off half of the posterior, so it lies below, by more than
+chance moves an estimate from so many cells.
+"""
+
+import numpy as np
+from scipy.special import gammaincinv
+
+from thali.observations.gaussian.uniqueness import Uniqueness
+
+Array = np.ndarray
+
+_SHARE = 0.5  # of the noise that is left, at most
+_CHANCE = 0.01  # with which noise of the size that is left would seem to be at its floor
+
+
+def floor_below(found: Uniqueness) -> Array:
+    """The floor of each dim: a share of what a factor analysis leaves, less where few cells say what that is."""
+    free = np.maximum(found.n_cells - found.n_factors - 1, 1)
+    least = gammaincinv(0.5 * free, _CHANCE) / (0.5 * free)  # of a mean square with so many degrees of freedom
+    return np.minimum(_SHARE, least) * found.noise_var

@@ -1,0 +1,105 @@
+"""The sweep of a linear-Gaussian model with features and weights drawn beside Z, on several threads.
+
+Given both, rows are independent, except that with infinitely many features a column in use must keep an owner. So the
+rows are split into two halves at random. While one is updated, the bits of columns that have an owner in the other are
+free; columns whose owners, two or more, all lie in this half stay as they are; columns that one row alone has are drawn
+anew. What a column is cannot change meanwhile, so that every row of the half is drawn from its conditional.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from thali.kernels.bits.parallel_rows import BLOCK
+from thali.kernels.bits.parallel_sweep import (
+    CHUNK,
+    FAILED,
+    FULL,
+    N_BORN,
+    N_COLUMNS,
+    N_KEPT,
+    N_SHARED,
+    PHASE,
+    sweep_rows,
+)
+from thali.numerics.threads import together
+from thali.observations.gaussian.data import GaussianData, GaussianRows
+
+Array = np.ndarray
+
+_LEAST_ROWS = 16 * BLOCK  # for a thread: with fewer it takes longer to wake it than to draw them
+
+
+class ParallelGaussian:
+    """ParallelRows of a model with `units`, `offset`, `feature_var`, `room_for` and `drawn_features`."""
+
+    if TYPE_CHECKING:
+        units: Any
+        offset: Any
+        feature_var: Any
+        room_for: Any
+        drawn_features: Any
+
+    def parallel_sweep(
+        self,
+        rng: np.random.Generator,
+        data: GaussianData,
+        local: GaussianRows,
+        draw_weights: Callable[[Array], Array],
+        new_rate: float,
+        n_threads: int | None = None,
+    ) -> GaussianRows:
+        n_rows, K = local.z.shape
+        features, counts = self.drawn_features(rng, local), np.diag(local.gram).astype(np.int64)
+        keys = rng.integers(2**64, size=2, dtype=np.uint64)
+        room = K if new_rate == 0 else 8 + K + K // 4
+        weights = draw_weights(np.concatenate([counts, np.ones(room - K, np.int64)]))
+        while True:
+            shared, arrays, results = self._sweep_arrays(data, local, counts, features, weights, new_rate, keys)
+            together(partial(_sweep_with_others, shared, arrays), n_rows // _LEAST_ROWS, n_threads)
+            if shared[PHASE] >= FAILED:
+                raise MemoryError("There was not enough memory to draw the rows. Use fewer threads, or fewer rows.")
+            if shared[PHASE] < FULL:
+                kept, grams, crosses, filled = results
+                J = int(shared[N_KEPT])
+                gram, cross = np.sum(grams[:, :J, :J], axis=0), np.sum(crosses[:, :J], axis=0)
+                return GaussianRows(kept[: n_rows * J].reshape(n_rows, J), gram, cross, filled)
+            # once more from the beginning, with the same draws: they depend on the keys only
+            room = self.room_for(int(shared[N_COLUMNS] + shared[N_BORN]), data, new_rate)
+            weights = np.concatenate([weights, draw_weights(np.ones(room - len(weights), np.int64))])
+
+    def _sweep_arrays(
+        self, data: GaussianData, local: GaussianRows, counts: Array, features: Array, weights: Array, new_rate: float,
+        keys: Array,
+    ) -> tuple[Array, tuple[Any, ...], tuple[Array, ...]]:  # fmt: skip
+        """(what threads share, arguments of `sweep_rows`, those that get the results), with room for the weights."""
+        (n_rows, n_dims), K, room = data.X.shape, len(features), len(weights)
+        noise, scale = self.units
+        offset = np.zeros(n_dims) if self.offset is None else np.array(self.offset, dtype=float)
+        scale = np.ones(n_dims) if scale is None else scale
+        with np.errstate(divide="ignore"):  # a weight that rounds to 0 or 1
+            odds = np.log(weights) - np.log1p(-weights)
+        A, filled, kept = np.empty((room, n_dims)), np.empty_like(local.filled), np.empty(n_rows * room, np.uint8)
+        A[:K] = features
+        shared = np.zeros(N_SHARED, np.int64)
+        shared[N_COLUMNS] = K
+        n_chunks = -(-n_rows // CHUNK)
+        grams, crosses = np.empty((n_chunks, room, room)), np.empty((n_chunks, room, n_dims))
+        Z, born, born_rows = np.empty((n_rows, room), np.uint8), np.empty((room, n_dims)), np.empty(room, np.int64)
+        part_owners, owners = np.empty((-(-n_rows // (2 * BLOCK)), room), np.int64), np.empty((2, room), np.int64)
+        arguments = (
+            data.X, offset, scale, data.missing_start, data.missing_dim, filled, np.ascontiguousarray(local.z), counts,
+            A, odds, new_rate, noise, float(self.feature_var), keys, shared, Z, part_owners, owners, born, born_rows,
+            kept, grams, crosses,
+        )  # fmt: skip
+        return shared, arguments, (kept, grams, crosses, filled)
+
+
+def _sweep_with_others(shared: Array, arguments: tuple[Any, ...], is_last: bool) -> None:
+    try:
+        sweep_rows(*arguments, is_last)
+    except BaseException:
+        shared[PHASE] = FAILED  # nobody waits for this thread
+        raise

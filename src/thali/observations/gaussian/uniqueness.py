@@ -1,0 +1,34 @@
+"""The noise that an ordinary factor analysis leaves in each dim, by what most cells say."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from thali.observations.gaussian.factor_em import fit_factors, residuals, validated_factors
+from thali.observations.gaussian.odd_cells import odd_cells, spreads
+
+Array = np.ndarray
+
+_FARTHEST = 5.0  # standard deviations that a hidden cell counts at most
+
+
+class Uniqueness(NamedTuple):
+    """What is left unexplained."""
+
+    n_factors: int
+    noise_var: Array  # (n_dims,)
+    n_cells: Array  # (n_dims,) on which it rests
+
+
+def uniqueness(rng: np.random.Generator, X: Array) -> Uniqueness:
+    """Of a factor analysis whose number of factors is chosen by hidden cells.
+
+    X has no cells that are far from the others of their dim. Those that are far from what the rest of their row
+    predicts are left out, too, unless most cells of the dim are equal: then the others are what there is to explain.
+    """
+    fit = validated_factors(rng, X, farthest=_FARTHEST)
+    odd = odd_cells(residuals(fit, X, ~np.isnan(X))[0]) & (spreads(X) > 0)
+    if odd.any():
+        X = np.where(odd, np.nan, X)
+        fit = fit_factors(X, len(fit.loadings))
+    return Uniqueness(len(fit.loadings), fit.noise_var, np.sum(~np.isnan(X), axis=0))

@@ -1,0 +1,1 @@
+"""What Poisson-gamma models of counts compute with."""

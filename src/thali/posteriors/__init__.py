@@ -1,0 +1,1 @@
+"""What a fit has found: draws or factors, summaries that need no labels, predictions."""

@@ -1,0 +1,246 @@
+"""The posterior of a variational fit: factors of rows, features and weights, from which draws are made when asked for.
+
+Draw number i is always the same. All draws share the factor of the features, which predictions integrate out.
+"""
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import logit
+
+from thali.core.binary import column_counts
+from thali.core.model import Model
+from thali.core.registry import stored
+from thali.posteriors.base import POOLED, Posterior, Predictor
+from thali.posteriors.matching import cosine, similarity
+from thali.posteriors.representative import PERSISTENT, Consensus
+from thali.rng import make_generator
+
+Array = np.ndarray
+
+_CELLS, _FEWEST, _MOST = 10**8, 10, 1000  # bits of all draws, and how many draws there are
+_SEED = 20090001  # of the draws: they are a function of the posterior alone
+
+
+@stored("Factors")
+class Factors(NamedTuple):
+    """What a variational fit ends with; the first features of `weights` are those of the others."""
+
+    local: Any  # the observation model's factors of the rows; the first is z_prob
+    q: Any  # its factors of the features
+    weights: Any  # the prior's
+    bound: float
+
+
+class Variational(Posterior):
+    """q(Z, weights of rows) q(features) q(weights), with learned hyperparameters of the observation model at a point.
+
+    `bound` is a lower bound of log p(X) (of p(X, hyperparameters), for those at a point).
+    """
+
+    n_chains = 1
+
+    def __init__(self, model: Model, factors: Factors) -> None:
+        """`model` is the spec that was fitted, adapted to the data."""
+        self.model, self.factors = model, factors
+        size = max(factors.local.z_prob.size, 1)
+        self.n_draws = int(np.clip(_CELLS // size, _FEWEST, _MOST))
+
+    @property
+    def bound(self) -> float:
+        return self.factors.bound
+
+    @property
+    def ibp_bound(self) -> float | None:
+        """The bound of the infinite model, of which `bound` has a truncation; None if the prior knows none."""
+        known = getattr(self.model.prior, "tail_correction", None)
+        correction = None if known is None else known(self.factors.weights, self.n_rows)
+        return None if correction is None else self.bound + correction
+
+    # ---- factors
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.factors.local.z_prob)
+
+    @property
+    def z_prob(self) -> Array:
+        """P(row has feature) under q, (n_rows, n_features): of all features, persistent or not."""
+        z_prob = self.factors.local.z_prob
+        return z_prob if self.has_bits else np.ones_like(z_prob)
+
+    @property
+    def has_bits(self) -> bool:
+        """Whether rows can lack features. In a model without bits those of q say what the prior says, and no more."""
+        return getattr(self.model.observation, "has_bits", True)
+
+    @cached_property
+    def in_use(self) -> Array:
+        """P(some row has the feature) of each feature."""
+        with np.errstate(divide="ignore"):
+            return -np.expm1(np.log1p(-np.asarray(self.z_prob, dtype=float)).sum(axis=0))  # eq: own.in-use
+
+    @cached_property
+    def expected_codes(self) -> Array:
+        """E[z], or E[z w] where features have weights, of the fitted rows."""
+        return self.model.observation.expected_codes(self.factors.local)
+
+    @cached_property
+    def shared_codebook(self) -> dict[str, Array]:
+        """What the features are under q."""
+        book = self.model.observation.variational_codebook(self.factors.q)
+        return book | {"counts": np.asarray(self.z_prob, dtype=float).sum(axis=0)}
+
+    @cached_property
+    def concrete_model(self) -> Model:
+        """The model with its learned hyperparameters at their point, or at the mean of their factor."""
+        prior = self.model.prior
+        values = {name: float(getattr(self.factors.weights, name).mean) for name in prior.learned}
+        return Model(prior.replace(**values) if values else prior, self.factors.q.observation)
+
+    def rows(self, rows: Array) -> Any:
+        """The factors of these rows."""
+        local = self.factors.local
+        return type(local)(*(field[rows] for field in local))
+
+    # ---- one draw
+
+    @cached_property
+    def _last(self) -> list[Any]:
+        return [None, None]  # the number of the last draw, and the draw
+
+    def _draw(self, chain: int, draw: int) -> tuple[Array, Array]:
+        i = range(self.n_chains)[chain] * self.n_draws + range(self.n_draws)[draw]
+        if self._last[0] != i:
+            rng = make_generator(_SEED + i)
+            self._last[:] = i, self.model.observation.draw_rows(rng, self.factors.local)
+        return self._last[1]
+
+    def Z(self, chain: int, draw: int) -> Array:  # noqa: N802 (the matrix has this name)
+        """Z of one draw, (n_rows, n_features) uint8; features that no row has in it included."""
+        return self._draw(chain, draw)[0]
+
+    def _used(self, chain: int, draw: int) -> Array:
+        return np.flatnonzero(self.Z(chain, draw).any(axis=0))
+
+    def bits(self, chain: int, draw: int) -> Array:
+        """Z of one draw without empty columns."""
+        return self.Z(chain, draw)[:, self._used(chain, draw)]
+
+    def codes(self, chain: int, draw: int) -> Array:
+        """Codes of the fitted rows in one draw: its bits, or its weights where they are on."""
+        return self._draw(chain, draw)[1][:, self._used(chain, draw)]
+
+    def similarity(self, left: Array, right: Array) -> Array:
+        """How alike the features with these codes are; negative where they are alike but for their sign."""
+        return similarity(left, right) if self.codes_are_bits else cosine(left, right)
+
+    def features(self, chain: int, draw: int) -> Array:
+        return self.codebook(chain, draw)["features"]
+
+    def codebook(self, chain: int, draw: int) -> dict[str, Array]:
+        return of_columns(self.shared_codebook, self._used(chain, draw))
+
+    def concrete(self, chain: int, draw: int) -> Model:
+        return self.concrete_model
+
+    @cached_property
+    def codes_are_bits(self) -> bool:
+        ones = np.ones((1, 1), dtype=np.uint8)
+        return self.concrete_model.observation.draw_codes(make_generator(0), ones) is ones
+
+    def fitted_draws(self, rows: Array, limit: int) -> Iterator[tuple[Any, Array, dict[str, Array]]]:
+        local, rng = self.rows(rows), make_generator(_SEED)
+        for _ in range(limit):
+            codes = self.model.observation.draw_rows(rng, local)[1]
+            yield self.concrete_model.observation, codes, self.shared_codebook
+
+    def fitted_mean(self, rows: Array) -> Array:
+        """Expected cells of these fitted rows."""
+        codes = self.expected_codes[rows]
+        return self.concrete_model.observation.reconstruct(codes, self.shared_codebook["features"])
+
+    @cached_property
+    def draws(self) -> dict[str, Array]:
+        """Label-invariant quantities of each draw as (chain, draw); hyperparameters are the same in all of them."""
+        Z = (self.Z(0, i) for i in range(self.n_draws))
+        counts = [column_counts(z) for z in Z]
+        draws = {
+            "n_features": np.array([[np.count_nonzero(n) for n in counts]]),
+            "n_on": np.array([[n.sum() for n in counts]]),
+        }
+        for part in ("prior", "observation"):
+            for name in getattr(self.model, part).learned:
+                value = float(np.mean(getattr(getattr(self.concrete_model, part), name)))
+                draws[name] = np.full((1, self.n_draws), value)
+        return draws
+
+    # ---- summaries
+
+    @property
+    def k_posterior(self) -> dict[int, float]:
+        """P(number of features that some row has = K): features are independent under q."""
+        law = np.ones(1)
+        for chance in self.in_use:
+            law = np.append(law, 0.0) * (1 - chance) + np.append(0.0, law) * chance  # eq: own.poisson-binomial
+        return {k: float(p) for k, p in enumerate(law) if p > 1e-12}
+
+    @cached_property
+    def consensus(self) -> Consensus:
+        """Features that some row has with a probability above one half, the most frequent first."""
+        counts = self.shared_codebook["counts"]
+        order = np.argsort(-counts, kind="stable")
+        columns = order[self.in_use[order] > PERSISTENT]
+        chance = self.in_use[columns]
+        spread = self.concrete_model.observation.features_var(of_columns(self.shared_codebook, columns))
+        presence = np.asarray(self.z_prob, dtype=float)[:, columns] / chance
+        codes = presence if self.codes_are_bits else np.asarray(self.expected_codes, dtype=float)[:, columns] / chance
+        return Consensus(0, 0, columns, chance, chance, presence, codes, np.sqrt(spread), np.array([len(columns)]))
+
+    @property
+    def row_counts(self) -> Array:
+        return self.shared_codebook["counts"][self.consensus.columns] / self.consensus.stability
+
+    @property
+    def representative(self) -> tuple[int, int]:
+        return 0, 0
+
+    # ---- new rows
+
+    def predictor(self, chain: int, draw: int, columns: Array | None = None) -> Predictor:
+        """The same for all draws: weights at their expectation, features as in q.
+
+        Unknown are the features that the truncation leaves unused, and those that are not among `columns`.
+        """
+        weights = self.model.prior.expected_weights(self.factors.weights)
+        weights = np.clip(weights, 1e-300, 1 - 1e-16)
+        columns = np.arange(self.z_prob.shape[1]) if columns is None else columns
+        rate = float(np.delete(weights, columns).sum()) if self.has_bits else 0.0  # else it would have them already
+        book = of_columns(self.shared_codebook, columns)
+        return Predictor(self.concrete_model.observation, book, logit(weights[columns]), rate)
+
+    @cached_property
+    def encoder(self) -> Predictor:
+        return self.predictor(0, 0, self.consensus.columns)
+
+    def pooled(self) -> list[Predictor]:
+        """One that has the features integrated out, or several with features drawn from q."""
+        one, rng = self.predictor(0, 0), make_generator(0)
+        books = [one.observation.definite(rng, one.codebook)]
+        if books[0] is not one.codebook:
+            books += [one.observation.definite(rng, one.codebook) for _ in range(POOLED - 1)]
+        return [one._replace(codebook=book) for book in books]
+
+    def is_finite(self) -> bool:
+        values = (self.z_prob, *self.shared_codebook.values(), np.array(self.bound))
+        return all(bool(np.isfinite(value).all()) for value in values)
+
+
+def of_columns(codebook: dict[str, Array], columns: Array) -> dict[str, Array]:
+    """A codebook with these features only."""
+    return {
+        name: values[np.ix_(columns, columns)] if name == "gram_inv" else values[columns]
+        for name, values in codebook.items()
+    }

@@ -1,0 +1,1 @@
+"""The beta process by rounds of atoms."""

@@ -1,0 +1,1 @@
+"""Priors of rows that are not exchangeable: near rows share features."""

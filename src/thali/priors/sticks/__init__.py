@@ -1,0 +1,1 @@
+"""The stick-breaking construction of the IBP."""

@@ -1,0 +1,1 @@
+"""How an inference runs: stopping, progress, threads, outcomes."""

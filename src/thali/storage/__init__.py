@@ -1,0 +1,1 @@
+"""Fits and runs on disk."""

@@ -1,0 +1,202 @@
+"""A fit to a `.thali` file and back."""
+
+import hashlib
+import os
+import platform
+from functools import cache
+from importlib.metadata import version
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from scipy.sparse import issparse
+
+from thali.core.model import Model
+from thali.core.protocols.inference import Blockwise
+from thali.files import limits
+from thali.posteriors.base import Posterior
+from thali.posteriors.draws import Draws
+from thali.posteriors.ragged import Ragged
+from thali.posteriors.variational import Variational
+from thali.posteriors.variational_sums import VariationalSums
+from thali.running.blocks import BlockRun
+from thali.running.choose import Choice
+from thali.running.rows import Stream
+from thali.storage import archive as files
+from thali.storage.integrity import (
+    check_about,
+    check_draws,
+    check_history,
+    check_stream,
+    check_variational,
+    table_of_pairs,
+)
+from thali.storage.packing import pack, unpack
+from thali.storage.spec_json import from_json, to_json
+
+
+def fingerprint(X: Any) -> str:
+    """A digest that tells one data set from another; a sparse one from its dense form, too."""
+    if issparse(X):
+        parts = X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data
+        return hashlib.sha256(repr(X.shape).encode() + b"".join(part.tobytes() for part in parts)).hexdigest()
+    X = np.where(np.isnan(X), np.nan, X + 0.0)  # there is more than one NaN, and more than one zero
+    return hashlib.sha256(repr(X.shape).encode() + X.tobytes()).hexdigest()
+
+
+@cache
+def _versions() -> dict[str, str]:
+    names = ("numpy", "scipy", "numba", "scikit-learn")
+    return {name: version(name) for name in names} | {"python": platform.python_version()}
+
+
+def other_versions(meta: dict[str, Any]) -> str:
+    """Which software other than the present wrote a file, in words: thali 0.0.9 (now 0.1.0), ..."""
+    mine = {"thali": version("thali")} | _versions()
+    its = {"thali": meta.get("thali"), **(meta.get("versions") or {})}
+    others = [name for name in mine if name != "python" and its.get(name) != mine[name]]
+    return ", ".join(f"{name} {str(its.get(name))[:40]} (now {mine[name]})" for name in others)
+
+
+class About(NamedTuple):
+    """What was asked for, and of which data: all of a fit but its draws."""
+
+    params: dict[str, Any]  # of the estimator
+    model: Model  # adapted to the data
+    choice: Choice
+    data_fingerprint: str
+    n_dims: int
+    dim_names: list[str]  # empty when X had none
+
+    def to_meta(self) -> dict[str, Any]:
+        params = self.params | {"checkpoint": None}  # where a run kept its state does not bear on the result
+        if not isinstance(params["random_state"], int | np.integer | None):
+            params["random_state"] = None  # a generator that has moved on would not reproduce the run
+        return {
+            "thali": version("thali"),
+            "versions": dict(_versions()),
+            "params": {name: to_json(value) for name, value in params.items()},
+            "model": to_json(self.model),
+            "inference": to_json(self.choice.inference),
+            "reason": self.choice.reason,
+            "data_fingerprint": self.data_fingerprint,
+            "n_dims": self.n_dims,
+            "dim_names": self.dim_names,
+        }
+
+    @classmethod
+    def from_meta(cls, meta: dict[str, Any]) -> Self:
+        about = cls(
+            {name: from_json(value) for name, value in meta["params"].items()},
+            from_json(meta["model"]),
+            Choice(from_json(meta["inference"]), meta["reason"]),
+            meta["data_fingerprint"],
+            meta["n_dims"],
+            meta["dim_names"],
+        )
+        check_about(about)
+        return about
+
+
+class SavedFit(NamedTuple):
+    """All that a fitted estimator holds."""
+
+    about: About
+    posterior: Any  # Draws, or Variational
+    history: dict[str, np.ndarray]
+    stream: Stream | BlockRun | None = None
+
+
+def save(fit: SavedFit, path: str | os.PathLike[str]) -> None:
+    arrays = {f"history/{name}": values for name, values in fit.history.items()}
+    meta = fit.about.to_meta()
+    if isinstance(fit.posterior, Variational):
+        meta["variational"] = {
+            "prior": to_json(fit.posterior.model.prior),
+            "factors": pack([fit.posterior.factors], "factors", arrays),
+        }
+        if isinstance(fit.posterior, VariationalSums):
+            meta["variational"]["sums"] = pack([fit.posterior.sums], "sums", arrays)
+    else:
+        arrays |= _draws_to_arrays(fit.posterior)
+    if fit.posterior.row_digests is not None:
+        arrays["row_digests"] = fit.posterior.row_digests
+    if fit.stream is not None:
+        meta["stream"] = fit.stream.to_file(arrays)
+    if table_of_pairs(fit.posterior) > limits.FIT_FLOOR:
+        meta["room"] = table_of_pairs(fit.posterior)
+    files.write(path, meta, arrays)
+
+
+def _draws_to_arrays(posterior: Draws) -> dict[str, np.ndarray]:
+    arrays = {f"draws/{name}": values for name, values in posterior.draws.items()}
+    arrays |= {f"hyper/{name}": values for name, values in posterior.hyper.items()}
+    ragged = {"Z": posterior.packed_z} | {f"codebook/{k}": v for k, v in posterior.codebooks.items()}
+    for name, packed in ragged.items():
+        arrays |= {f"{name}.values": packed.values, f"{name}.shapes": packed.shapes}
+    return arrays
+
+
+def load(path: str | os.PathLike[str]) -> SavedFit:
+    """Nothing in the file is executed; a damaged one gives an InvalidFileError."""
+    meta, arrays = files.read(path)
+    with files.blamed(path):
+        about = About.from_meta(meta)
+        if "variational" in meta:
+            posterior: Any = _variational(meta["variational"], arrays, about)
+        else:
+            posterior = _draws(arrays, about)
+        if table_of_pairs(posterior) > files.room(path):
+            raise ValueError("it has more features than its size allows")
+        history = _group(arrays, "history/")
+        check_history(history, posterior, about)
+        posterior.row_digests = _row_digests(arrays, posterior)
+        stream = None
+        if "stream" in meta:
+            kind = BlockRun if isinstance(about.choice.inference, Blockwise) else Stream
+            stream = kind.from_file(meta["stream"], arrays, about.choice.inference, about.model)
+            check_stream(stream, posterior, about)
+            posterior.filters = stream.filters()
+        return SavedFit(about, posterior, history, stream)
+
+
+def _draws(arrays: dict[str, np.ndarray], about: About) -> Draws:
+    books = [name.removesuffix(".shapes") for name in _group(arrays, "codebook/") if name.endswith(".shapes")]
+    posterior = Draws(
+        about.model,
+        _group(arrays, "draws/"),
+        _group(arrays, "hyper/"),
+        _ragged(arrays, "Z"),
+        {name: _ragged(arrays, f"codebook/{name}") for name in books},
+    )
+    check_draws(posterior, about.n_dims)
+    return posterior
+
+
+def _variational(meta: dict[str, Any], arrays: dict[str, np.ndarray], about: About) -> Variational:
+    prior, factors = from_json(meta["prior"]), unpack(meta["factors"], arrays, 1)[0]
+    model = Model(prior, about.model.observation)
+    if "sums" in meta:
+        posterior: Variational = VariationalSums(model, factors, unpack(meta["sums"], arrays, 1)[0])
+    else:
+        posterior = Variational(model, factors)
+    check_variational(posterior, about)
+    return posterior
+
+
+def _row_digests(arrays: dict[str, np.ndarray], posterior: Posterior) -> np.ndarray | None:
+    """None in files of versions that did not keep them: all rows are then encoded as new ones."""
+    digests = arrays.get("row_digests")
+    if digests is not None and (digests.dtype != np.uint64 or digests.shape != (len(posterior.consensus.presence),)):
+        raise ValueError("its digests of rows are not those of its rows")
+    return digests
+
+
+def _group(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def _ragged(arrays: dict[str, np.ndarray], name: str) -> Ragged:
+    ragged = Ragged(arrays[f"{name}.values"], arrays[f"{name}.shapes"])
+    if not ragged.is_sound():
+        raise ValueError(f"{name} does not have the size that it says")
+    return ragged

@@ -1,0 +1,58 @@
+"""Whether a fit can be trusted: chains by their diagnostics, an optimiser by its restarts."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from thali.core.protocols.inference import Blockwise, Optimiser
+from thali.verdicts.chains import Agreement, Diagnosis, agree, diagnose, diagnose_filters, filter_verdict, verdict
+from thali.verdicts.passes import Passes
+from thali.verdicts.restarts import Restarts
+
+Array = np.ndarray
+
+_ALONE = 1.5  # expected rows below which a feature is that of one row
+
+
+class Judgement(NamedTuple):
+    """What the estimator says about a fit."""
+
+    diagnostics: dict[str, Diagnosis]  # of chains; an optimiser has none
+    agreement: Agreement
+    converged: bool
+    words: str
+
+
+def judge(inference: Any, posterior: Any, history: dict[str, Any]) -> Judgement:
+    """The verdict of whatever made the posterior, and a remark on features that only one row has."""
+    judgement = _judge(inference, posterior, history)
+    remark = owned_by_one(posterior.row_counts)
+    return judgement._replace(words=f"{judgement.words.removesuffix('.')}. {remark}") if remark else judgement
+
+
+def owned_by_one(row_counts: Array) -> str:
+    """5 of 9 features have one row: outliers? Nothing, if no feature is like that."""
+    n_single, n_all = int(np.sum(row_counts < _ALONE)), len(row_counts)
+    if n_single == 0:
+        return ""
+    which = "The only feature" if n_all == 1 else f"{n_single} of {n_all} features"
+    return f"{which} {'has' if n_single == 1 else 'have'} one row: {'an outlier' if n_single == 1 else 'outliers'}?"
+
+
+def _judge(inference: Any, posterior: Any, history: dict[str, Any]) -> Judgement:
+    if isinstance(inference, Blockwise):
+        passes = Passes.of(history, estimated=not inference.memoised)
+        return Judgement({}, passes.agreement(), passes.settled, passes.verdict())
+    if isinstance(inference, Optimiser):
+        restarts = Restarts.of(history)
+        return Judgement({}, restarts.agreement(), restarts.converged, restarts.verdict())
+    filters = posterior.filters
+    diagnostics = diagnose(posterior.draws) if filters is None else diagnose_filters(posterior.draws)
+    agreement = agree(posterior.consensus.chain_features, posterior.draws["free_energy"])
+    converged = all(d.good for d in diagnostics.values()) and not agreement.differing
+    if filters is None:
+        floor = getattr(posterior.model.observation, "noise_floor", None)  # counts have none
+        words = verdict(diagnostics, agreement, lacks_floor=floor is not None and not np.any(floor))
+    else:
+        words = filter_verdict(filters, diagnostics, agreement)
+    return Judgement(diagnostics, agreement, converged, words)
