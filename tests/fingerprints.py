@@ -41,8 +41,8 @@ from thali import (
     StickBreakingIBP,
     StochasticMeanField,
 )
+from thali.core.model import compatible
 from thali.errors import ThaliError
-from thali.model import compatible
 
 GOLDEN = Path(__file__).parent / "golden" / "fingerprints.json"
 

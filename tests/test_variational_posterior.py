@@ -6,11 +6,11 @@ import math
 import numpy as np
 import pytest
 from scipy.special import expit
+from thali.core.protocols.observation import Family
 
 import thali
 from thali import BetaBernoulli, LatentFeatures, LinearGaussian, MeanField
 from thali.core.model import Model
-from thali.core.protocols.observation import Family
 from thali.errors import InvalidFileError, InvalidParameterError
 from thali.observations.gaussian.mean_field.bits import BitFactors
 from thali.observations.gaussian.mean_field.sums import GaussianFeatures

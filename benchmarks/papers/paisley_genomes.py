@@ -29,6 +29,8 @@ from threadpoolctl import threadpool_limits
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from thali.core.protocols.observation import Family
+
 from benchmarks.quality.record import Record
 from benchmarks.tables import machine, show_table
 from thali import (
@@ -43,7 +45,6 @@ from thali import (
     StickBreakingIBP,
 )
 from thali.core.model import Model
-from thali.core.protocols.observation import Family
 from thali.inference.variational.ascent import ascend, begin, split_rows
 
 FILE = "hgdp_microsat.npz"

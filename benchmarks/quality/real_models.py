@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from thali.observations.gaussian.factor_em import FactorFit, fill, log_cells, validated_factors
 
 from benchmarks.quality.chains import common_counts
 from benchmarks.quality.real_sets import RealSet
 from thali import CollapsedGibbs, FactorAnalysis, Gibbs, LatentFeatures, LinearGaussian, NormalOffset, PerDim
-from thali.observations.gaussian.factor_em import FactorFit, fill, log_cells, validated_factors
 
 FLOORS = (0.5, 0.3, 0.2, 0.1, 0.05, 0.03)
 BINARY_CHAIN = {"n_warmup": 200, "n_draws": 200}

@@ -23,11 +23,12 @@ from threadpoolctl import threadpool_limits
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from thali.core.protocols.observation import Family
+
 from benchmarks import workloads
 from benchmarks.tables import against, machine, show_table
 from benchmarks.workloads import Workload
 from thali import LinearGaussian
-from thali.core.protocols.observation import Family
 
 TARGETS = {  # workload: iteration / two products, at most, in double precision
     (100_000, 50, 30): 1.6,

@@ -5,8 +5,6 @@ The file does not have the function's name: imported as a module, it would hide 
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from thali.estimator import LatentFeatures
 
 
@@ -35,8 +33,8 @@ def reason(model: LatentFeatures) -> str:
     posterior = model.posterior_
     others = max(0.0, posterior.k_mean - float(model.stability_.sum()))
     persist = "1 feature persists" if model.n_components_ == 1 else f"{model.n_components_} features persist"
-    floor = getattr(posterior.model.observation, "noise_floor", 0.0)
-    at = f" at noise floor {np.mean(floor):g}" if np.any(np.asarray(floor) > 0) else ""
+    floor = posterior.model.observation.floor_share
+    at = f" at noise floor {floor:g}" if floor else ""
     return f"{persist}{at} and {others:.1f} more come and go on average{_beyond(model)}; {model.check()}"
 
 

@@ -10,8 +10,8 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from thali.core.model import Model
 from thali.core.nested_params import NestedParams
+from thali.core.observation import Observation
 from thali.core.protocols.inference import Blockwise, Optimiser, Streaming
-from thali.core.protocols.observation import Observation
 from thali.core.protocols.prior import Prior
 from thali.core.spec import Spec, positive
 from thali.data.plain_numbers import plain_numbers
@@ -19,6 +19,7 @@ from thali.data.row_blocks import check_squares
 from thali.data.row_digests import row_digests
 from thali.data.sparse_input import checked_csr, issparse
 from thali.errors import InvalidDataError, InvalidDataTypeError, InvalidFileError, InvalidParameterError
+from thali.inference.calibration.noise_floor import calibrate
 from thali.observations import LinearGaussian
 from thali.posteriors import prediction
 from thali.posteriors.draws import Draws
@@ -123,7 +124,7 @@ class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, T
             refuse_for_streams(**settings)
         if isinstance(choice.inference, Optimiser):
             refuse_for_samplers(choice.inference, **settings)
-        model = Model(model.prior, model.observation.adapt(X))
+        model = calibrate(model, X)
         about = self._about(model, choice, fingerprint(X))
         self._stream = None
         if isinstance(choice.inference, Optimiser):
@@ -207,7 +208,7 @@ class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, T
     def _validated(self, X: Any, *, reset: bool, sparse: bool = False) -> Any:
         """X as float64; sparse matrices where the caller can use them and the observation model takes them."""
         X = plain_numbers(X)
-        form = "csr" if sparse and getattr(self.observation, "takes_sparse", False) else False
+        form = "csr" if sparse and _takes_sparse(self.observation) else False
         X = checked_csr(X) if form and issparse(X) else X
         try:
             X = validate_data(
@@ -225,7 +226,7 @@ class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, T
         self.inference_ = choice
         self.data_fingerprint_ = data_fingerprint
         self.k_posterior_ = posterior.k_posterior
-        self.components_ = posterior.encoder.codebook["features"]
+        self.components_ = posterior.persistent.features
         self.stability_ = posterior.consensus.stability
         self.n_components_ = len(self.components_)
         self._n_features_out = self.n_components_  # scikit-learn's mixin names the output columns by it
@@ -262,7 +263,7 @@ class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, T
             raise InvalidDataError(f"{wanted} Got: {error}") from error
         if codes.shape[1] != self.n_components_:
             raise InvalidDataError(f"{wanted} Got {codes.shape}.")
-        return self.posterior_.encoder.observation.reconstruct(codes, self.components_)
+        return self.posterior_.reconstruct(codes)
 
     def impute(self, X: Any, interval: float | None = None) -> Any:
         """X with its missing cells filled by their posterior mean; observed cells are untouched.
@@ -337,7 +338,7 @@ class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, T
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
-        tags.input_tags.sparse = getattr(self.observation, "takes_sparse", False)
+        tags.input_tags.sparse = _takes_sparse(self.observation)
         return tags
 
 
@@ -384,3 +385,8 @@ def _named(estimator: LatentFeatures, about: saving.About) -> LatentFeatures:
     elif hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
     return estimator
+
+
+def _takes_sparse(observation: Any) -> bool:
+    """Whether sparse data will do; None is the default model, and a wrong one is refused elsewhere."""
+    return isinstance(observation, Observation) and observation.takes_sparse

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.special import betaln, comb, gammaln, logsumexp, roots_genlaguerre
 from scipy.stats import laplace, nbinom, norm, qmc
+from thali.core.protocols.observation import Family
 from thinned import thinned
 
 from thali import ICA, BetaBernoulli, BetaProcess, FactorAnalysis, LinearGaussian, PoissonGamma, StickBreakingIBP
-from thali.core.protocols.observation import Family
 from thali.testing.enumerate import all_matrices
 
 K = 2

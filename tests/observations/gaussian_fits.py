@@ -2,10 +2,10 @@
 
 import numpy as np
 from scipy.special import expit
+from thali.core.protocols.observation import Family
 
 from thali import BetaBernoulli, LinearGaussian, StickBreakingIBP
 from thali.core.distributions import Gamma, LogNormal, NormalOffset, PerDim
-from thali.core.protocols.observation import Family
 from thali.priors.beta_process.prior import BetaProcess
 
 PAPER = Family(features="independent")

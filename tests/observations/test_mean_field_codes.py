@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 from scipy.stats import laplace, norm
+from thali.core.protocols.observation import Family, MeanFieldRows, ScaledFeatures
 
 from thali import (
     ICA,
@@ -20,7 +21,6 @@ from thali import (
     StickBreakingIBP,
 )
 from thali.core.distributions import Gamma, LogNormal
-from thali.core.protocols.observation import Family, MeanFieldRows, ScaledFeatures
 from thali.core.statistics import add
 from thali.kernels.weights.code_factors import joint_divergence
 from thali.kernels.weights.slabs import log_slab

@@ -10,10 +10,10 @@ from gaussian_fits import FIXED, MODELS, PAIRS, PAPER, PRIORS, X4, Fit, nu0, ris
 from scipy.optimize import minimize_scalar
 from scipy.special import digamma, expit, logit, logsumexp
 from scipy.stats import multivariate_normal
+from thali.core.protocols.observation import Family
 
 from thali import BetaBernoulli, InverseGamma, LinearGaussian, StickBreakingIBP
 from thali.core.distributions import NormalOffset, PerDim
-from thali.core.protocols.observation import Family
 from thali.core.spec import Spec
 from thali.numerics.entropies import beta_entropy
 from thali.observations.gaussian.mean_field import bits as _mean_field_bits

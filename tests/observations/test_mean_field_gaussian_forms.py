@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from gaussian_fits import FIXED, MODELS, PRIORS, Fit, settled, wave, with_holes
 from scipy.special import logit
+from thali.core.protocols.observation import Family, MeanFieldRows
 
 from thali.core.distributions import NormalOffset
-from thali.core.protocols.observation import Family, MeanFieldRows
 from thali.core.statistics import add
 from thali.observations.gaussian.mean_field import bits as _mean_field_bits
 from thali.observations.gaussian.mean_field import sums as _feature_factor

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-
-from thali import ICA, FactorAnalysis, Gibbs, LatentFeatures, PerDim
 from thali.observations.gaussian.factor_em import fit_factors
 from thali.observations.gaussian.odd_cells import odd_cells
+
+from thali import ICA, FactorAnalysis, Gibbs, LatentFeatures, PerDim
 
 NOISE_VAR = 0.36
 

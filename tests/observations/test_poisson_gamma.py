@@ -5,6 +5,7 @@ import pytest
 from scipy import sparse
 from scipy.special import expit, gammaln
 from scipy.stats import nbinom, poisson
+from thali.core.protocols.observation import Family
 
 from thali import (
     IBP,
@@ -20,7 +21,6 @@ from thali import (
     datasets,
     load,
 )
-from thali.core.protocols.observation import Family
 from thali.observations.poisson.prediction import of_gamma
 from thali.testing import check_observation, z_limit
 from thali.testing.zscores import z_scores

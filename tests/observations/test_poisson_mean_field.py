@@ -5,9 +5,9 @@ import pytest
 from scipy import sparse
 from scipy.special import digamma, gammaln, logsumexp, roots_genlaguerre
 from scipy.stats import gamma, nbinom
+from thali.core.protocols.observation import Family, MeanFieldRows
 
 from thali import Gamma, InvalidParameterError, PoissonGamma
-from thali.core.protocols.observation import Family, MeanFieldRows
 from thali.core.statistics import add
 from thali.observations.poisson import mean_field as module
 from thali.observations.poisson.mean_field import RowFactors, _features

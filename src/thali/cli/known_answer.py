@@ -19,11 +19,12 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 def check() -> list[str]:
     """What is wrong: nothing, if all is well."""
     from thali import IBP, CollapsedGibbs, LatentFeatures, LinearGaussian
+    from thali.core.protocols.engines.chains import MarginalRows
 
     X, Z = data()
     prior, observation = IBP(mass=1.0), LinearGaussian(noise_var=1.5, feature_var=4.0)
     complaints = []
-    known = prior.log_prob(Z) + observation.log_marginal(X, Z)
+    known = prior.log_prob(Z) + observation.engine(MarginalRows).log_marginal(X, Z)
     if not math.isclose(known, _LOG_JOINT, rel_tol=1e-9):
         complaints.append(f"log p(X, Z) is {known!r}, expected {_LOG_JOINT!r}")
 
@@ -32,7 +33,7 @@ def check() -> list[str]:
     for chain in range(2):
         drawn = model.posterior_.Z(chain, -1)
         # the compiled sweep keeps running sums; they must agree with the formulas from scratch
-        scratch = prior.log_prob(drawn) + observation.log_marginal(X, drawn)
+        scratch = prior.log_prob(drawn) + observation.engine(MarginalRows).log_marginal(X, drawn)
         running = float(model.posterior_.draws["log_joint"][chain, -1])
         if not math.isclose(scratch, running, rel_tol=1e-6):
             complaints.append(f"chain {chain + 1}: log joint of the last draw is {running!r}, from scratch {scratch!r}")

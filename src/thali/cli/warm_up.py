@@ -73,6 +73,8 @@ def _tiny_fit(observation: Any, inference: Any) -> None:
 
     from thali import IBP
     from thali.core.model import Model
+    from thali.core.protocols.engines.chains import ChainRows
+    from thali.inference.calibration.noise_floor import calibrate
     from thali.posteriors.draws import Draws
     from thali.rng import make_generator
     from thali.running.chains import iterate
@@ -80,7 +82,7 @@ def _tiny_fit(observation: Any, inference: Any) -> None:
     X = np.arange(18.0).reshape(6, 3) % 5
     X[0, 0] = np.nan
     X = observation.check_data(X)
-    model = Model(IBP(), observation.adapt(X))
-    data = model.observation.prepare(X)
+    model = calibrate(Model(IBP(), observation), X)
+    data = model.observation.engine(ChainRows).prepare(X)
     state, info = next(iterate(make_generator(0), inference, model, data, X.shape[0]))
     Draws.from_chains(model, [[inference.record(state, info, data)]]).log_density(X)

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from thali.core.observation import Observation
 from thali.core.registry import stored
 from thali.core.spec import Spec
 from thali.errors import IncompatibleModelError
@@ -25,7 +27,8 @@ def lacking(prior: Any, observation: Any, inference: Any) -> list[str]:
         ("a prior", prior, inference.needs_prior),
         ("an observation", observation, inference.needs_observation),
     ):
-        names = [protocol.__name__ for protocol in needs if not isinstance(component, protocol)]
+        has = component.has if isinstance(component, Observation) else partial(isinstance, component)
+        names = [capability.__name__ for capability in needs if not has(capability)]
         if names:
             missing.append(
                 f"{type(inference).__name__} needs {kind} with {' and '.join(f'`{n}`' for n in names)}, "

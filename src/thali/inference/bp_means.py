@@ -13,7 +13,8 @@ import numpy as np
 
 from thali.core.binary import non_empty
 from thali.core.model import Model
-from thali.core.protocols.observation import HardRows
+from thali.core.protocols.engines.chains import ChainRows
+from thali.core.protocols.engines.point import PointRows
 from thali.core.protocols.prior import Predictive
 from thali.core.registry import stored
 from thali.core.spec import Domain, Spec, at_least, not_negative, one_of, positive, setting
@@ -85,20 +86,20 @@ class BPMeans(Spec):
     n_restarts: int = setting(5, at_least(1))
 
     needs_prior = (Predictive,)
-    needs_observation = (HardRows,)
+    needs_observation = (PointRows, ChainRows)
 
     def prepare(self, model: Model, X: Array) -> BPData:
-        observation = model.observation
-        hard = observation.hard_data(X)
-        matrix, has_offset = observation.hard_matrix(hard)
+        engine = model.observation.engine(PointRows)
+        hard = engine.prepare(X)
+        matrix, has_offset = engine.matrix(hard)
         matrix = low_rank_completion(matrix)
         penalty = self.penalty
         if penalty is None:
-            noise, least = observation.hard_noise(hard)
+            noise, least = engine.noise(hard)
             if noise is None:  # cells that were filled have none
                 noise = max(noise_level(matrix) / float(np.mean(~np.isnan(X))), least)
             penalty = noise_penalty(len(X), X.shape[1], noise)
-        limit = getattr(model.prior, "n_features", None) or _MOST
+        limit = model.prior.n_features or _MOST
         return BPData(X, hard, matrix, has_offset, float(penalty), limit)
 
     def init(
@@ -136,40 +137,42 @@ class BPMeans(Spec):
 
     def _pass(self, rng: np.random.Generator, state: BPState, model: Model, data: BPData) -> tuple[BPState, bool]:
         """(the state after each bit was chosen once and the features were fitted anew, whether anything changed)."""
-        observation, hard = model.observation, data.hard
+        engine, hard = model.observation.engine(PointRows), data.hard
         order = rng.permutation(len(state.z))
-        sweep = observation.hard_refit_sweep if self.candidates == "refit" else observation.hard_sweep
+        sweep = engine.refit_sweep if self.candidates == "refit" else engine.sweep
         own = math.inf if self.candidates == "shared" else data.penalty
         Z, changes = sweep(hard, state.z, state.features, own, data.limit, order)
         Z = non_empty(Z)
         while Z.shape[1]:
-            worth = observation.hard_worth(hard, Z)
+            worth = engine.worth(hard, Z)
             least = int(np.argmin(worth))
             if worth[least] > data.penalty:
                 break
             Z, changes = np.ascontiguousarray(np.delete(Z, least, axis=1)), changes + 1
         new = self._state(model, data, Z)
         if self.candidates == "shared" and Z.shape[1] < data.limit:
-            column, gain = observation.hard_column(rng, hard, Z, new.features, _TRIES if changes else _LAST_TRIES)
+            column, gain = engine.column(rng, hard, Z, new.features, _TRIES if changes else _LAST_TRIES)
             if gain > data.penalty:
                 new, changes = self._state(model, data, np.hstack([Z, column[:, None]])), changes + 1
         return new, changes > 0
 
     def _state(self, model: Model, data: BPData, Z: Array) -> BPState:
-        features = model.observation.hard_features(data.hard, Z)
+        engine = model.observation.engine(PointRows)
+        features = engine.features(data.hard, Z)
         # eq: BKJ13.objective
-        objective = model.observation.hard_error(data.hard, Z, features) + data.penalty * Z.shape[1]
+        objective = engine.error(data.hard, Z, features) + data.penalty * Z.shape[1]
         return BPState(Z, features, objective)
 
     def record(self, rng: np.random.Generator, state: BPState, model: Model, data: BPData) -> Draw:
-        observation, codebook = model.observation.hard_point(data.hard, state.z, state.features)
-        n_features = getattr(model.prior, "n_features", None) or state.n_features
+        observation, codebook = model.observation.engine(PointRows).point(data.hard, state.z, state.features)
+        n_features = model.prior.n_features or state.n_features
         unused = np.zeros((len(state.z), n_features - state.n_features), dtype=np.uint8)
         Z = np.hstack([state.z, unused])
         prior = _posterior_mean(rng, model.prior, Z)
-        completed = observation.hard_completed(data.X, state.z, codebook)
-        prepared = observation.prepare(data.X)
-        log_joint = prior.log_prob(Z) + observation.log_evidence(prepared, observation.place(prepared, Z, completed))
+        completed = observation.engine(PointRows).completed(data.X, state.z, codebook)
+        rows = observation.engine(ChainRows)
+        prepared = rows.prepare(data.X)
+        log_joint = prior.log_prob(Z) + rows.log_evidence(prepared, rows.place(prepared, Z, completed))
         return Draw(Z, log_joint, log_joint, prior, observation, codebook)
 
     def posterior(self, rng: np.random.Generator, state: BPState, model: Model, data: BPData) -> Draws:

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from thali.core.binary import Array
 from thali.core.registry import stored
-from thali.observations.gaussian.weighted import Array, WeightedGaussian, WeightLaw
+from thali.observations.gaussian.weight_law import WeightLaw
+from thali.observations.gaussian.weighted import WeightedGaussian
 
 
 @stored("FactorAnalysis")

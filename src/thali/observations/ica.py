@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from thali.core.binary import Array
 from thali.core.registry import stored
 from thali.core.spec import positive, setting
-from thali.observations.gaussian.weighted import Array, WeightedGaussian, WeightLaw
+from thali.observations.gaussian.weight_law import WeightLaw
+from thali.observations.gaussian.weighted import WeightedGaussian
 
 
 @stored("ICA")

@@ -1,6 +1,7 @@
 """X ~ Poisson((Z * W) A): counts made by features with gamma weights (Paisley, Carin & Blei 2011, section 5.1)."""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -8,13 +9,27 @@ from scipy.special import xlogy
 
 from thali.core.binary import Array, check_binary
 from thali.core.distributions import Gamma
+from thali.core.observation import CodeKind, Observation
+from thali.core.protocols.engines.chains import (
+    AuxiliaryRows,
+    ChainRows,
+    ConditionalRows,
+    MarginalRows,
+    OwnStart,
+    StartRows,
+)
+from thali.core.protocols.engines.mean_field import MeanFieldRows
+from thali.core.protocols.engines.predictions import Predictions
 from thali.core.registry import stored
 from thali.core.spec import Domain, ScalarHypers, hyper, positive, setting
 from thali.errors import InvalidParameterError
 from thali.observations.poisson.data import CountData, check_counts
-from thali.observations.poisson.gibbs import PoissonGibbs
+from thali.observations.poisson.marginal import PoissonMarginal
 from thali.observations.poisson.mean_field import PoissonMeanField
-from thali.observations.poisson.prediction import PoissonPrediction
+from thali.observations.poisson.prediction import PoissonPredictions
+from thali.observations.poisson.rows import PoissonChain
+from thali.observations.poisson.starting import PoissonStart
+from thali.observations.poisson.sweeps import PoissonSweeps
 
 _shape = Domain("a number from 0.005 to 1e6", lambda v: positive.contains(v) and 0.005 <= v <= 1e6)
 _rate = Domain("a positive number", positive.contains, low=0.0, accepts=lambda d: isinstance(d, Gamma))
@@ -24,7 +39,7 @@ _leak = Domain("a number above 0, at most 1", lambda v: positive.contains(v) and
 
 @stored("PoissonGamma")
 @dataclass(frozen=True, eq=False)
-class PoissonGamma(PoissonMeanField, PoissonGibbs, PoissonPrediction, ScalarHypers):
+class PoissonGamma(ScalarHypers, Observation):
     """Counts x_nd ~ Poisson(sum_k z_nk w_nk A_kd) with w_nk ~ Gamma(weight_shape, weight_rate) and A_kd ~
     Gamma(feature_shape, feature_rate).
 
@@ -44,7 +59,20 @@ class PoissonGamma(PoissonMeanField, PoissonGibbs, PoissonPrediction, ScalarHype
     feature_rate: Any = setting(None, _maybe)
     leak: float = setting(1e-3, _leak)
 
+    code_kind: ClassVar[CodeKind] = "positive"
     takes_sparse: ClassVar[bool] = True
+    engines = MappingProxyType(
+        {
+            ChainRows: PoissonChain,
+            StartRows: PoissonStart,
+            OwnStart: PoissonStart,
+            Predictions: PoissonPredictions,
+            MarginalRows: PoissonMarginal,
+            AuxiliaryRows: PoissonMarginal,
+            ConditionalRows: PoissonSweeps,
+            MeanFieldRows: PoissonMeanField,
+        }
+    )
 
     @property
     def has_bits(self) -> bool:
@@ -95,8 +123,8 @@ class PoissonGamma(PoissonMeanField, PoissonGibbs, PoissonPrediction, ScalarHype
     def reconstruct(self, codes: Array, features: Array) -> Array:
         return np.asarray(codes @ features)
 
-    def log_prob(self, X: Any, local: Any, features: Array) -> float:
-        codes = np.asarray(local.v if hasattr(local, "v") else local, dtype=float)
+    def log_prob(self, X: Any, codes: Array, features: Array) -> float:
+        codes = np.asarray(codes, dtype=float)
         data = CountData.of(self.check_data(X))
         row = np.repeat(np.arange(len(data)), np.diff(data.start))
         rate = np.einsum("ik,ki->i", codes[row], features[:, data.dims])  # of the cells with counts

@@ -11,8 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from thali.core.codebook import Codebook, Encoded
 from thali.core.model import Model
+from thali.core.observation import Observation
+from thali.core.protocols.engines.predictions import Predictions
 from thali.core.registry import stored
+from thali.posteriors.matching import cosine, similarity
 from thali.posteriors.representative import Consensus, evenly
 from thali.verdicts.chains import Filters
 
@@ -30,20 +34,25 @@ class Draw(NamedTuple):
     free_energy: float  # log_joint + the entropy of the bits given the rest: scores the mode, not the point
     prior: Any  # concrete
     observation: Any  # concrete
-    codebook: dict[str, Array]
+    codebook: Any  # a `Codebook`, of the observation model's own kind
 
 
 class Predictor(NamedTuple):
     """How one draw sees a new row: bits by `log_odds`, and Poisson(`rate`) features that it does not know."""
 
-    observation: Any  # concrete
-    codebook: dict[str, Array]
+    observation: Observation  # concrete
+    codebook: Codebook
     log_odds: Array
     rate: float
 
-    def encode(self, X: Array, rate: float | None = None) -> Any:
-        """What it says of each row of X on its own: a `thali.observations.gaussian.prediction.Encoded`."""
-        return self.observation.encode(X, self.codebook, self.log_odds, self.rate if rate is None else rate)
+    @property
+    def engine(self) -> Predictions:
+        """That of the observation model."""
+        return self.observation.engine(Predictions)
+
+    def encode(self, X: Array, rate: float | None = None) -> Encoded:
+        """What it says of each row of X on its own."""
+        return self.engine.encode(X, self.codebook, self.log_odds, self.rate if rate is None else rate)
 
 
 class Posterior(ABC):
@@ -72,8 +81,22 @@ class Posterior(ABC):
 
     @property
     @abstractmethod
+    def persistent(self) -> Codebook:
+        """What the features that persist are, whatever the prior says of further rows."""
+
+    @property
+    @abstractmethod
     def encoder(self) -> "Predictor":
         """The persistent features, as new rows are encoded by them."""
+
+    @property
+    @abstractmethod
+    def representative(self) -> tuple[int, int]:
+        """(chain, draw) that shows the persistent features."""
+
+    @abstractmethod
+    def concrete(self, chain: int, draw: int) -> Model:
+        """The model with the hyperparameters of one draw."""
 
     @abstractmethod
     def is_finite(self) -> bool:
@@ -93,8 +116,21 @@ class Posterior(ABC):
         cannot integrate them out."""
 
     @abstractmethod
-    def fitted_draws(self, rows: Array, limit: int) -> Iterator[tuple[Any, Array, dict[str, Array]]]:
+    def fitted_draws(self, rows: Array, limit: int) -> Iterator[tuple[Observation, Array, Codebook]]:
         """(concrete observation model, codes of these fitted rows, codebook) of at most `limit` draws."""
+
+    def reconstruct(self, codes: Array) -> Array:
+        """Expected rows given codes of the persistent features."""
+        return self.concrete(*self.representative).observation.reconstruct(codes, self.persistent.features)
+
+    @property
+    def codes_are_bits(self) -> bool:
+        """Whether codes say no more than bits."""
+        return self.model.observation.code_kind == "bits"
+
+    def similarity(self, left: Array, right: Array) -> Array:
+        """How alike the features with these codes are; negative where they are alike but for their sign."""
+        return similarity(left, right) if self.codes_are_bits else cosine(left, right)
 
     @property
     def k_mean(self) -> float:

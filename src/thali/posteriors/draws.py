@@ -8,9 +8,11 @@ import numpy as np
 from scipy.special import expit
 
 from thali.core.binary import n_non_empty
+from thali.core.codebook import Codebook
 from thali.core.model import Model
+from thali.core.observation import Observation
+from thali.core.protocols.engines.predictions import Predictions
 from thali.posteriors.base import POOLED, Draw, Posterior, Predictor
-from thali.posteriors.matching import cosine, similarity
 from thali.posteriors.ragged import Ragged
 from thali.posteriors.representative import Consensus, find_consensus
 from thali.rng import make_generator
@@ -51,7 +53,7 @@ class Draws(Posterior):
         for name, values in hyper.items():
             short = name.partition(".")[2]
             draws[short] = values if values.ndim == 2 else values.mean(axis=2)
-        codebooks = {name: Ragged.pack(d.codebook[name] for d in flat) for name in flat[0].codebook}
+        codebooks = {name: Ragged.pack(getattr(d.codebook, name) for d in flat) for name in flat[0].codebook.arrays()}
         return cls(model, draws, hyper, Ragged.pack(d.z for d in flat), codebooks)
 
     # ---- one draw
@@ -70,23 +72,17 @@ class Draws(Posterior):
 
     def codes(self, chain: int, draw: int) -> Array:
         """Codes of the fitted rows in one draw, (n_rows, n_features): its bits, or its weights where they are on."""
-        return self.model.observation.codes(self.bits(chain, draw), self.codebook(chain, draw))
-
-    @property
-    def has_weights(self) -> bool:
-        """Whether codes say more than bits."""
-        return "weights" in self.codebooks
-
-    def similarity(self, left: Array, right: Array) -> Array:
-        """How alike the features with these codes are; negative where they are alike but for their sign."""
-        return cosine(left, right) if self.has_weights else similarity(left, right)
+        engine = self.model.observation.engine(Predictions)
+        return engine.codes(self.bits(chain, draw), self.codebook(chain, draw))
 
     def features(self, chain: int, draw: int) -> Array:
         """Posterior mean of the features in use given Z of that draw, (n_features, n_dims)."""
-        return self.codebook(chain, draw)["features"]
+        return self.codebook(chain, draw).features
 
-    def codebook(self, chain: int, draw: int) -> dict[str, Array]:
-        return {name: arrays[self._index(chain, draw)] for name, arrays in self.codebooks.items()}
+    def codebook(self, chain: int, draw: int) -> Codebook:
+        """What a draw keeps of its features."""
+        kind = self.model.observation.engine(Predictions).codebook_kind
+        return kind(**{name: arrays[self._index(chain, draw)] for name, arrays in self.codebooks.items()})
 
     def concrete(self, chain: int, draw: int) -> Model:
         """The model with the hyperparameters of one draw."""
@@ -105,21 +101,16 @@ class Draws(Posterior):
         """
         model, codebook = self.concrete(chain, draw), self.codebook(chain, draw)
         log_odds = model.prior.log_odds(self.n_rows + 1)
-        counts = codebook["counts"]
+        counts = codebook.counts
         columns = np.arange(len(counts)) if columns is None else columns
         unknown = expit(log_odds[np.delete(counts, columns)]).sum()
         n_empty = self.packed_z.shapes[self._index(chain, draw), 1] - len(counts)
         if n_empty:
             unknown += n_empty * expit(log_odds[0])
-        codebook = {
-            name: values[np.ix_(columns, columns)] if name == "gram_inv" else values[columns]
-            for name, values in codebook.items()
-            if name != "weights"  # of the fitted rows
-        }
         rate = model.prior.new_rate(self.n_rows + 1) + float(unknown)
-        return Predictor(model.observation, codebook, log_odds[counts[columns]], rate)
+        return Predictor(model.observation, codebook.columns(columns), log_odds[counts[columns]], rate)
 
-    def fitted_draws(self, rows: Array, limit: int) -> Iterator[tuple[Any, Array, dict[str, Array]]]:
+    def fitted_draws(self, rows: Array, limit: int) -> Iterator[tuple[Observation, Array, Codebook]]:
         for chain, draw in self.spaced(limit):
             codes = self.codes(chain, draw)[rows]
             yield self.concrete(chain, draw).observation, codes, self.codebook(chain, draw)
@@ -149,6 +140,11 @@ class Draws(Posterior):
         """(chain, draw) of the consensus."""
         return self.consensus.chain, self.consensus.draw
 
+    @cached_property
+    def persistent(self) -> Codebook:
+        """As the representative draw has them."""
+        return self.codebook(*self.representative).columns(self.consensus.columns)
+
     # ---- new rows
 
     @cached_property
@@ -159,7 +155,7 @@ class Draws(Posterior):
     def pooled(self) -> list[Predictor]:
         predictors = [self.predictor(chain, draw) for chain, draw in self.spaced(POOLED)]
         rng = make_generator(0)  # the same every time: a prediction is a function of the row alone
-        return [p._replace(codebook=p.observation.definite(rng, p.codebook)) for p in predictors]
+        return [p._replace(codebook=p.engine.definite(rng, p.codebook)) for p in predictors]
 
 
 def _stack(values: Sequence[Any], shape: tuple[int, int]) -> Array:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, softmax
 
+from thali.core.protocols.engines.predictions import Predictions
 from thali.core.spec import between, positive
 from thali.errors import InvalidDataError, InvalidParameterError
 from thali.numerics.blas import one_blas_thread
@@ -70,13 +71,14 @@ def _predict_fitted(
     n_draws = _DRAWS if variational else len(posterior.spaced(_DRAWS))
     if simulated or not variational:
         for observation, codes, codebook in posterior.fitted_draws(rows, _DRAWS):
-            total += _near(observation).reconstruct(codes, codebook["features"])[missing]
+            engine = observation.engine(Predictions)
+            total += engine.means(codes, codebook)[missing]
             if simulated:
                 repeats = -(-_VALUES // n_draws)
-                values += [observation.sample_rows(rng, codes, codebook, 0)[missing] for _ in range(repeats)]
+                values += [engine.sample_rows(rng, codes, codebook, 0)[missing] for _ in range(repeats)]
     if isinstance(posterior, Variational):
         return posterior.fitted_mean(rows)[missing], np.array(values)
-    return _back(posterior, total / n_draws, missing), np.array(values)
+    return _in_units(posterior, total / n_draws, missing), np.array(values)
 
 
 def _predict_new(
@@ -92,29 +94,24 @@ def _predict_new(
     counts = np.diff(np.rint(_VALUES * np.cumsum(weights, axis=0)).astype(int), axis=0, prepend=0)
     owners, values = [], []
     for predictor, one, weight, count in zip(predictors, encoded, weights, counts, strict=True):
-        observation, codebook = predictor.observation, predictor.codebook
-        mean += weight[:, None] * _near(observation).reconstruct(one.codes, codebook["features"])
+        engine, codebook = predictor.engine, predictor.codebook
+        mean += weight[:, None] * engine.means(one.codes, codebook)
         if simulated:
             owner = np.repeat(np.arange(len(X)), count)
-            codes = observation.sample_codes(rng, one, owner)
+            codes = engine.sample_codes(rng, one, owner)
             n_unknown = rng.random(len(owner)) > np.exp(_log_known(predictor, X) - one.log_density)[owner]
             owners.append(owner)
-            values.append(observation.sample_rows(rng, codes, codebook, n_unknown))
-    cells = _back(posterior, mean[missing], missing)
+            values.append(engine.sample_rows(rng, codes, codebook, n_unknown))
+    cells = _in_units(posterior, mean[missing], missing)
     if not simulated:
         return cells, cells
     in_order = np.concatenate(values)[np.argsort(np.concatenate(owners), kind="stable")]
     return cells, in_order.reshape(len(X), _VALUES, -1).swapaxes(0, 1)[:, missing]
 
 
-def _near(observation: Any) -> Any:
-    """The model without its origin, if it has one: sums over draws of numbers that lie near zero keep their digits."""
-    return observation if getattr(observation, "origin", None) is None else observation.updated(origin=None)
-
-
-def _back(posterior: Posterior, cells: Array, missing: Array) -> Array:
+def _in_units(posterior: Posterior, cells: Array, missing: Array) -> Array:
     """The missing cells in the units of the data."""
-    origin = getattr(posterior.model.observation, "origin", None)
+    origin = posterior.model.observation.engine(Predictions).origin
     return cells if origin is None else cells + origin[np.nonzero(missing)[1]]
 
 
@@ -159,7 +156,7 @@ def heldout(posterior: Posterior, X: Array, mask: Array, by: str, *, fitted: boo
         n_draws = 0
         for observation, codes, codebook in posterior.fitted_draws(rows, _DRAWS):
             # eq: own.fitted-cells
-            log_cells = observation.log_cells(X, codes, codebook)[mask]
+            log_cells = observation.engine(Predictions).log_cells(X, codes, codebook)[mask]
             total = np.logaddexp(total, np.bincount(group, log_cells))
             n_draws += 1
         total -= np.log(n_draws)
@@ -184,8 +181,9 @@ def scorer(X: Array, heldout: Array) -> Callable[[Any], float]:
     rows = np.flatnonzero(mask.any(axis=1))
 
     def score(draw: Any) -> float:
-        codes = draw.observation.codes(draw.z[:, draw.z.any(axis=0)], draw.codebook)[rows]
-        return float(draw.observation.log_cells(heldout[rows], codes, draw.codebook)[mask[rows]].mean())
+        engine = draw.observation.engine(Predictions)
+        codes = engine.codes(draw.z[:, draw.z.any(axis=0)], draw.codebook)[rows]
+        return float(engine.log_cells(heldout[rows], codes, draw.codebook)[mask[rows]].mean())
 
     return score
 
@@ -207,7 +205,7 @@ def sample(posterior: Posterior, n: int, rng: Generator) -> Array:
         z = rng.random((len(rows), len(predictor.log_odds))) < expit(predictor.log_odds)
         n_unknown = rng.poisson(predictor.rate, len(rows))
         codes = predictor.observation.draw_codes(rng, z)
-        X[rows] = predictor.observation.sample_rows(rng, codes, predictor.codebook, n_unknown)
+        X[rows] = predictor.engine.sample_rows(rng, codes, predictor.codebook, n_unknown)
     return X
 
 

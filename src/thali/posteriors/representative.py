@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from thali.core.protocols.engines.predictions import Predictions
 from thali.numerics.blas import one_blas_thread
 from thali.posteriors.matching import match
 
@@ -62,10 +63,10 @@ def find_consensus(posterior: Any) -> Consensus:
     first_row, counts = bits[:, columns].argmax(axis=0), bits[:, columns].sum(axis=0, dtype=np.int64)
     columns = columns[np.lexsort((first_row, -counts))]
 
-    centre = posterior.codebook(chain, draw)["features"][columns]
+    centre = posterior.codebook(chain, draw).features[columns]
     found = np.zeros(len(columns), dtype=np.int64)
     presence = np.zeros((len(bits), len(columns)))
-    mean_codes = np.zeros_like(presence) if posterior.has_weights else presence
+    mean_codes = np.zeros_like(presence) if not posterior.codes_are_bits else presence
     total, square = np.zeros_like(centre), np.zeros_like(centre)
     for c in range(posterior.n_chains):
         for i in draws:
@@ -73,18 +74,18 @@ def find_consensus(posterior: Any) -> Consensus:
             similar = posterior.similarity(codes, others)
             partner = match(np.abs(similar))[columns]
             has = np.flatnonzero(partner >= 0)
-            codebook = posterior.codebook(c, i)
+            codebook, engine = posterior.codebook(c, i), posterior.concrete(c, i).observation.engine(Predictions)
             sign = np.sign(similar[columns[has], partner[has]])
-            values = sign[:, None] * codebook["features"][partner[has]] - centre[has]
+            values = sign[:, None] * codebook.features[partner[has]] - centre[has]
             found[has] += 1
             presence[:, has] += posterior.bits(c, i)[:, partner[has]]
-            if posterior.has_weights:
+            if not posterior.codes_are_bits:
                 mean_codes[:, has] += sign * others[:, partner[has]]
             total[has] += values
-            square[has] += values**2 + posterior.concrete(c, i).observation.features_var(codebook)[partner[has]]
+            square[has] += values**2 + engine.features_var(codebook)[partner[has]]
     n = found[:, None]
     presence /= found
-    if posterior.has_weights:
+    if not posterior.codes_are_bits:
         mean_codes /= found
     return Consensus(
         chain,

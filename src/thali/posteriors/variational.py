@@ -11,10 +11,13 @@ import numpy as np
 from scipy.special import logit
 
 from thali.core.binary import column_counts
+from thali.core.codebook import Codebook
 from thali.core.model import Model
+from thali.core.observation import Observation
+from thali.core.protocols.engines.mean_field import MeanFieldRows
+from thali.core.protocols.engines.predictions import Predictions
 from thali.core.registry import stored
 from thali.posteriors.base import POOLED, Posterior, Predictor
-from thali.posteriors.matching import cosine, similarity
 from thali.posteriors.representative import PERSISTENT, Consensus
 from thali.rng import make_generator
 
@@ -62,6 +65,11 @@ class Variational(Posterior):
     # ---- factors
 
     @property
+    def engine(self) -> MeanFieldRows:
+        """That of the observation model."""
+        return self.model.observation.engine(MeanFieldRows)
+
+    @property
     def n_rows(self) -> int:
         return len(self.factors.local.z_prob)
 
@@ -74,7 +82,7 @@ class Variational(Posterior):
     @property
     def has_bits(self) -> bool:
         """Whether rows can lack features. In a model without bits those of q say what the prior says, and no more."""
-        return getattr(self.model.observation, "has_bits", True)
+        return self.model.observation.has_bits
 
     @cached_property
     def in_use(self) -> Array:
@@ -85,13 +93,13 @@ class Variational(Posterior):
     @cached_property
     def expected_codes(self) -> Array:
         """E[z], or E[z w] where features have weights, of the fitted rows."""
-        return self.model.observation.expected_codes(self.factors.local)
+        return self.engine.expected_codes(self.factors.local)
 
     @cached_property
-    def shared_codebook(self) -> dict[str, Array]:
+    def shared_codebook(self) -> Codebook:
         """What the features are under q."""
-        book = self.model.observation.variational_codebook(self.factors.q)
-        return book | {"counts": np.asarray(self.z_prob, dtype=float).sum(axis=0)}
+        book = self.engine.codebook(self.factors.q)
+        return book.replace(counts=np.asarray(self.z_prob, dtype=float).sum(axis=0))
 
     @cached_property
     def concrete_model(self) -> Model:
@@ -115,7 +123,7 @@ class Variational(Posterior):
         i = range(self.n_chains)[chain] * self.n_draws + range(self.n_draws)[draw]
         if self._last[0] != i:
             rng = make_generator(_SEED + i)
-            self._last[:] = i, self.model.observation.draw_rows(rng, self.factors.local)
+            self._last[:] = i, self.engine.draw_rows(rng, self.factors.local)
         return self._last[1]
 
     def Z(self, chain: int, draw: int) -> Array:  # noqa: N802 (the matrix has this name)
@@ -133,34 +141,26 @@ class Variational(Posterior):
         """Codes of the fitted rows in one draw: its bits, or its weights where they are on."""
         return self._draw(chain, draw)[1][:, self._used(chain, draw)]
 
-    def similarity(self, left: Array, right: Array) -> Array:
-        """How alike the features with these codes are; negative where they are alike but for their sign."""
-        return similarity(left, right) if self.codes_are_bits else cosine(left, right)
-
     def features(self, chain: int, draw: int) -> Array:
-        return self.codebook(chain, draw)["features"]
+        return self.codebook(chain, draw).features
 
-    def codebook(self, chain: int, draw: int) -> dict[str, Array]:
-        return of_columns(self.shared_codebook, self._used(chain, draw))
+    def codebook(self, chain: int, draw: int) -> Codebook:
+        """What the features in use in one draw are."""
+        return self.shared_codebook.columns(self._used(chain, draw))
 
     def concrete(self, chain: int, draw: int) -> Model:
         return self.concrete_model
 
-    @cached_property
-    def codes_are_bits(self) -> bool:
-        ones = np.ones((1, 1), dtype=np.uint8)
-        return self.concrete_model.observation.draw_codes(make_generator(0), ones) is ones
-
-    def fitted_draws(self, rows: Array, limit: int) -> Iterator[tuple[Any, Array, dict[str, Array]]]:
+    def fitted_draws(self, rows: Array, limit: int) -> Iterator[tuple[Observation, Array, Codebook]]:
         local, rng = self.rows(rows), make_generator(_SEED)
         for _ in range(limit):
-            codes = self.model.observation.draw_rows(rng, local)[1]
+            codes = self.engine.draw_rows(rng, local)[1]
             yield self.concrete_model.observation, codes, self.shared_codebook
 
     def fitted_mean(self, rows: Array) -> Array:
         """Expected cells of these fitted rows."""
         codes = self.expected_codes[rows]
-        return self.concrete_model.observation.reconstruct(codes, self.shared_codebook["features"])
+        return self.concrete_model.observation.reconstruct(codes, self.shared_codebook.features)
 
     @cached_property
     def draws(self) -> dict[str, Array]:
@@ -190,18 +190,18 @@ class Variational(Posterior):
     @cached_property
     def consensus(self) -> Consensus:
         """Features that some row has with a probability above one half, the most frequent first."""
-        counts = self.shared_codebook["counts"]
+        counts = self.shared_codebook.counts
         order = np.argsort(-counts, kind="stable")
         columns = order[self.in_use[order] > PERSISTENT]
         chance = self.in_use[columns]
-        spread = self.concrete_model.observation.features_var(of_columns(self.shared_codebook, columns))
+        spread = self.concrete_model.observation.engine(Predictions).features_var(self.shared_codebook.columns(columns))
         presence = np.asarray(self.z_prob, dtype=float)[:, columns] / chance
         codes = presence if self.codes_are_bits else np.asarray(self.expected_codes, dtype=float)[:, columns] / chance
         return Consensus(0, 0, columns, chance, chance, presence, codes, np.sqrt(spread), np.array([len(columns)]))
 
     @property
     def row_counts(self) -> Array:
-        return self.shared_codebook["counts"][self.consensus.columns] / self.consensus.stability
+        return self.shared_codebook.counts[self.consensus.columns] / self.consensus.stability
 
     @property
     def representative(self) -> tuple[int, int]:
@@ -218,8 +218,12 @@ class Variational(Posterior):
         weights = np.clip(weights, 1e-300, 1 - 1e-16)
         columns = np.arange(self.z_prob.shape[1]) if columns is None else columns
         rate = float(np.delete(weights, columns).sum()) if self.has_bits else 0.0  # else it would have them already
-        book = of_columns(self.shared_codebook, columns)
+        book = self.shared_codebook.columns(columns)
         return Predictor(self.concrete_model.observation, book, logit(weights[columns]), rate)
+
+    @cached_property
+    def persistent(self) -> Codebook:
+        return self.shared_codebook.columns(self.consensus.columns)
 
     @cached_property
     def encoder(self) -> Predictor:
@@ -228,19 +232,11 @@ class Variational(Posterior):
     def pooled(self) -> list[Predictor]:
         """One that has the features integrated out, or several with features drawn from q."""
         one, rng = self.predictor(0, 0), make_generator(0)
-        books = [one.observation.definite(rng, one.codebook)]
+        books = [one.engine.definite(rng, one.codebook)]
         if books[0] is not one.codebook:
-            books += [one.observation.definite(rng, one.codebook) for _ in range(POOLED - 1)]
+            books += [one.engine.definite(rng, one.codebook) for _ in range(POOLED - 1)]
         return [one._replace(codebook=book) for book in books]
 
     def is_finite(self) -> bool:
-        values = (self.z_prob, *self.shared_codebook.values(), np.array(self.bound))
+        values = (self.z_prob, *self.shared_codebook.arrays().values(), np.array(self.bound))
         return all(bool(np.isfinite(value).all()) for value in values)
-
-
-def of_columns(codebook: dict[str, Array], columns: Array) -> dict[str, Array]:
-    """A codebook with these features only."""
-    return {
-        name: values[np.ix_(columns, columns)] if name == "gram_inv" else values[columns]
-        for name, values in codebook.items()
-    }

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from thali.core.protocols.engines.predictions import CellMoments, Predictions
 from thali.errors import InvalidParameterError
 from thali.posteriors.variational import Variational
 
@@ -43,7 +44,7 @@ def log_mixture(posterior: Variational, X: Array, mask: Array, rows: Array, *, b
     if len(many):
         total = np.full((len(many), *result.shape[1:]), -np.inf)
         for observation, codes, codebook in posterior.fitted_draws(rows[many], _DRAWS):
-            cells = np.where(mask[many], observation.log_cells(X[many], codes, codebook), 0.0)
+            cells = np.where(mask[many], observation.engine(Predictions).log_cells(X[many], codes, codebook), 0.0)
             total = np.logaddexp(total, cells if by_cell else cells.sum(axis=1))
         result[many] = total - np.log(_DRAWS)
     return result[mask] if by_cell else result
@@ -63,7 +64,8 @@ def _enumerated(
     log_weight = np.where(values == 1, np.log(chance), np.log1p(-chance)).sum(axis=2)
     codes = bits.reshape(len(X) * 2**n, bits.shape[2])
     repeated = np.repeat(X, 2**n, axis=0)
-    cells = posterior.concrete_model.observation.log_cells(repeated, codes, posterior.shared_codebook)
+    engine = posterior.concrete_model.observation.engine(Predictions)
+    cells = engine.log_cells(repeated, codes, posterior.shared_codebook)
     cells = np.where(mask[:, None], cells.reshape(len(X), 2**n, -1), 0.0)
     if by_cell:
         return np.logaddexp.reduce(log_weight[:, :, None] + cells, axis=1)
@@ -72,17 +74,14 @@ def _enumerated(
 
 def log_summary(posterior: Variational, X: Array, mask: Array, rows: Array, by: str) -> Array:
     """Of each masked cell: a Gaussian with the moments of the mixture, E_q[log p], or everything at its mean."""
-    model, book = posterior.concrete_model.observation, posterior.shared_codebook
-    if "gram_inv" not in book:
+    observation = posterior.concrete_model.observation
+    if not observation.has(CellMoments):
         raise InvalidParameterError(
-            f'by={by!r} is for Gaussian models. Got {type(model).__name__}; use by="row" or "cell".'
+            f'by={by!r} is for Gaussian models. Got {type(observation).__name__}; use by="row" or "cell".'
         )
     mean, var = _code_moments(posterior, rows)
-    features, gram_inv = book["features"], book["gram_inv"]
-    noise = np.broadcast_to(model.noise_var, X.shape)
-    second = np.einsum("nk,nk->n", mean @ gram_inv, mean) + var @ np.diag(gram_inv)
-    spread = noise * second[:, None] + var @ features**2
-    square = (model.from_origin(X) - model.means(mean, features)) ** 2
+    expected, noise, spread = observation.engine(CellMoments).cell_moments(mean, var, posterior.shared_codebook)
+    square = (observation.engine(CellMoments).from_origin(X) - expected) ** 2
     if by == "moment":  # eq: DV09.heldout-moment
         cells = -0.5 * (np.log(2 * np.pi * (noise + spread)) + square / (noise + spread))
     elif by == "jensen":  # eq: DV09.heldout-jensen

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from thali.core.codebook import Codebook
 from thali.core.model import Model
 from thali.core.registry import stored
 from thali.errors import InvalidParameterError
@@ -41,8 +42,8 @@ class VariationalSums(Variational):
         return -np.expm1(-self.counts)  # eq: own.in-use-counts
 
     @cached_property
-    def shared_codebook(self) -> dict[str, Array]:
-        return self.model.observation.variational_codebook(self.factors.q) | {"counts": self.counts}
+    def shared_codebook(self) -> Codebook:
+        return self.engine.codebook(self.factors.q).replace(counts=self.counts)
 
     @cached_property
     def draws(self) -> dict[str, Array]:

@@ -8,7 +8,7 @@ probability (m - discount) / (i - 1 + concentration), then Poisson(new_rate(i)) 
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import digamma, gammaln
@@ -37,6 +37,8 @@ class IBP(ByCounts):
     mass: expected number of features of a row. concentration: larger values share features less. discount: positive
     values give a power law of feature counts. Each is a number (fixed) or a distribution (learned).
     """
+
+    n_features: ClassVar[None] = None  # infinitely many
 
     mass: Any = hyper(Gamma(1.0, 1.0), moderate)
     concentration: Any = hyper(1.0, moderate)

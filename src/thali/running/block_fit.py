@@ -12,6 +12,7 @@ from thali.core.model import Model
 from thali.data.row_blocks import RowBlocks, is_iterator, on_disk
 from thali.data.row_digests import row_digests
 from thali.errors import InvalidDataError
+from thali.inference.calibration.noise_floor import calibrate
 from thali.rng import make_generator
 from thali.running.blocks import BlockRun
 from thali.running.choose import Choice, choose
@@ -63,7 +64,7 @@ class BlockFit:
             self._validated(np.zeros((1, blocks.n_dims)), reset=True)
             sample = model.observation.check_data(blocks.some_rows(rng, inference.n_start))
         choice = choose(inference, model.prior, model.observation, *X.shape)
-        run = BlockRun(rng, inference, Model(model.prior, model.observation.adapt(sample)), model)
+        run = BlockRun(rng, inference, calibrate(model, sample), model)
         with numbers_in_range():
             complete, self.stopped_by_ = run.fit(blocks, max_time=self.max_time, verbose=self.verbose)
         kept = kept and complete
@@ -119,7 +120,7 @@ class BlockFit:
             raise InvalidDataError("X must bring a batch of rows at least. Got an iterator with none.")
         first = model.observation.check_data(self._validated(first, reset=True, sparse=True))
         choice = choose(self.inference, model.prior, model.observation, *first.shape)
-        adapted = Model(model.prior, model.observation.adapt(first))
+        adapted = calibrate(model, first)
         run = BlockRun(make_generator(self.random_state), self.inference, adapted, model)
         return run, choice, chain([first], batches)
 

@@ -9,6 +9,7 @@ from thali.core.model import Model
 from thali.data.far_rows import Seen, warn_of_far_rows
 from thali.data.row_blocks import RowBlocks
 from thali.data.young_rows import checked_rows, is_time, rows_from_file, rows_to_file, with_rows
+from thali.inference.calibration.noise_floor import calibrate
 from thali.rng import freeze, thaw
 from thali.running.progress import PassProgress
 from thali.running.stopping import Watch
@@ -133,7 +134,7 @@ class BlockRun:
             if is_time(young.shape[0], self.n_begun, inference.n_start):
                 model = self.model
                 if state is not None and self.given is not None:
-                    model = Model(self.given.prior, self.given.observation.adapt(young))
+                    model = calibrate(self.given, young)
                 begun = self._begin(model, young, is_over)
                 if state is None or not is_over():
                     state, rows, self.model, self.n_begun = begun, young, model, young.shape[0]

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from thali.core.model import Model
+from thali.core.protocols.engines.chains import ChainRows
 from thali.errors import InvalidParameterError
 from thali.numerics.blas import one_blas_thread
 from thali.numerics.threads import n_cores
@@ -122,7 +123,7 @@ def run_chains(
 
     def take_turn(chain: Chain) -> None:
         if chain.steps is None:
-            chain.data = model.observation.prepare(X)
+            chain.data = model.observation.engine(ChainRows).prepare(X)
             chain.steps = iterate(chain.rng, inference, model, chain.data, X.shape[0], state=chain.state, tick=tick)
         end = time.monotonic() + _TURN
         while True:

@@ -44,7 +44,7 @@ def choose(inference: Any, prior: Any, observation: Any, n_rows: int, n_dims: in
             return found
         if not lacking(prior, observation, MeanField()):
             pair = f"{type(prior).__name__} x {type(observation).__name__}"
-            why = "" if getattr(observation, "has_bits", True) else ", which has no bits"
+            why = "" if observation.has_bits else ", which has no bits"
             if not serves(MeanField(), prior, observation):
                 raise IncompatibleModelError(
                     f"No sampler serves {pair}{why}, and MeanField does not serve a prior with a discount. "
@@ -63,7 +63,7 @@ def choose(inference: Any, prior: Any, observation: Any, n_rows: int, n_dims: in
 
 def sampler(prior: Any, observation: Any, n_rows: int, n_dims: int) -> Choice | None:
     """The sampler that serves these parts best, whatever the size of the data."""
-    if not getattr(observation, "has_bits", True):
+    if not observation.has_bits:
         return None
     for kind in AUTO:
         if not lacking(prior, observation, kind()):

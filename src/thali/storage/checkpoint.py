@@ -23,6 +23,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from thali.core.caller import warn_caller
+from thali.core.protocols.engines.predictions import Predictions
 from thali.errors import InvalidDataError, InvalidFileError, InvalidParameterError, ThaliError
 from thali.files.whole_files import NotSyncedError, sync_folder, whole_file
 from thali.posteriors.draws import Draws
@@ -163,7 +164,7 @@ class Checkpoint:
             if meta.get("run") != self.mark:
                 raise files.damaged(path, "it belongs to another run")
             with files.blamed(path):
-                kept += unpack(meta["draws"], arrays, int(meta["n_draws"]))
+                kept += [self._with_book(draw) for draw in unpack(meta["draws"], arrays, int(meta["n_draws"]))]
                 infos += unpack(meta["infos"], arrays, int(meta["n_steps"]))
         if (len(kept), len(infos)) != (written.n_draws, written.n_steps):
             raise files.damaged(path, f"it should complete {written.n_draws} draws")
@@ -174,6 +175,13 @@ class Checkpoint:
                 check_draws(Draws.from_chains(self.about.model, [kept]), self.about.n_dims)
         self._written[number] = written
         return Chain(number, rng, state, kept, infos)
+
+    def _with_book(self, draw: Any) -> Any:
+        """The draw with a codebook; older versions kept a dictionary."""
+        if not isinstance(draw.codebook, dict):
+            return draw
+        kind: Any = self.about.model.observation.engine(Predictions).codebook_kind
+        return draw._replace(codebook=kind(**draw.codebook))
 
     def checked(self, X: Any, chains: list[Chain]) -> Any:
         """X as the model takes it; refuse other data than those of the run, and states that no run on them can have."""

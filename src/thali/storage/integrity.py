@@ -7,7 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from thali.core.codebook import DIMS, FEATURES, ONES
 from thali.core.model import lacking
+from thali.core.observation import Observation
+from thali.core.protocols.engines.chains import ChainRows
+from thali.core.protocols.engines.predictions import Predictions
 from thali.core.spec import Spec
 from thali.files import limits
 from thali.posteriors.base import Posterior
@@ -76,26 +80,22 @@ def check_draws(posterior: Draws, n_dims: int) -> None:
     draws, Z, books = posterior.draws, posterior.packed_z, posterior.codebooks
     n_features = draws["n_features"]
     k = n_features.ravel()
-    whole = [k, np.full_like(k, n_dims)]
-    shapes: dict[str, list[Any]] = {"features": whole, "counts": [k]}
-    if "log_features" in books:  # of counts
-        shapes |= {"log_features": whole, "features_spread": whole, "weights": [draws["n_on"].ravel()]}
-    else:
-        shapes |= {"gram_inv": [k, k]}
-        shapes |= {"weights": [draws["n_on"].ravel()], "scales": [k]} if "weights" in books else {}
+    axes = posterior.model.observation.engine(Predictions).codebook_kind.axes
+    lengths = {FEATURES: k, DIMS: np.full_like(k, n_dims), ONES: draws["n_on"].ravel()}
+    shapes = {name: np.column_stack([lengths[what] for what in axes[name]]) for name in axes}
     sound = {
         "draws": all(values.shape == n_features.shape and _are_numbers(values) for values in draws.values()),
         "n_features": k.size > 0 and k.dtype.kind == "i",
         "Z": Z.is_binary and len(Z) == k.size and len(np.unique(Z.shapes[:, 0])) == 1 and posterior.n_rows > 0,
         "codebook": books.keys() == shapes.keys()
-        and all(np.array_equal(books[name].shapes, np.column_stack(shapes[name])) for name in shapes)
+        and all(np.array_equal(books[name].shapes, shapes[name]) for name in shapes)
         and all(_are_numbers(books[name].values) for name in books)
         and all(books[name].values.dtype == np.float64 for name in shapes.keys() - {"counts", "weights", "scales"}),
     }
     if not all(sound.values()):
         raise ValueError(f"{next(name for name in sound if not sound[name])} does not fit the rest")
     _check_counts(Z, books["counts"])
-    n_columns = getattr(posterior.model.prior, "n_features", None)
+    n_columns = posterior.model.prior.n_features
     if n_columns is not None and (Z.shapes[:, 1] != n_columns).any():
         raise ValueError("Z does not have the columns of its prior")
     for part in ("prior", "observation"):
@@ -152,12 +152,10 @@ def check_variational(posterior: Variational, about: Any) -> None:
         "n_rows": posterior.n_rows > 0,
         "rows": all(len(field) == n_rows and np.isfinite(field).all() for field in factors.local),
         "z_prob": bool(((z_prob >= 0) & (z_prob <= 1)).all()),
-        "features": book["features"].shape == (n_features, n_dims),
-        "gram_inv": "gram_inv" not in book or book["gram_inv"].shape == (n_features, n_features),
-        "codebook": all(_are_numbers(np.asarray(values)) and len(values) == n_features for values in book.values()),
         "weights": len(posterior.model.prior.expected_weights(factors.weights)) >= n_features,
         "bound": isinstance(factors.bound, float) and np.isfinite(factors.bound),
     }
+    book.check(n_features, n_dims)
     if not all(sound.values()):
         raise ValueError(f"{next(name for name in sound if not sound[name])} does not fit the rest")
 
@@ -165,7 +163,7 @@ def check_variational(posterior: Variational, about: Any) -> None:
 def check_concrete(spec: Any, n_dims: int) -> None:
     """A part of a model with numbers for all hyperparameters, as many as there are dims where each has its own."""
     spec.require_concrete("load")
-    if hasattr(spec, "check_data"):
+    if isinstance(spec, Observation):
         spec.check_data(np.zeros((1, n_dims)))
 
 
@@ -181,7 +179,7 @@ def check_state(state: Any, about: Any, X: Any) -> None:
         if not same:
             raise ValueError(f"its {part} is another than that of the run")
         check_concrete(spec, X.shape[1])
-    about.choice.inference.check_sound(state, state.observation.prepare(X), X.shape[0])
+    about.choice.inference.check_sound(state, state.observation.engine(ChainRows).prepare(X), X.shape[0])
 
 
 def _are_numbers(values: Array) -> bool:

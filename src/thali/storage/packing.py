@@ -12,6 +12,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from thali.core.codebook import Codebook
 from thali.core.registry import kind_of, name_of
 from thali.core.spec import Spec
 from thali.files.archives import number_dtype
@@ -106,6 +107,8 @@ def _taken_apart(thing: Any) -> tuple[str, dict[str, Any] | None]:
         return f"spec {name_of(type(thing))}", thing.get_params(deep=False)
     if isinstance(thing, tuple) and hasattr(thing, "_asdict"):
         return f"tuple {name_of(type(thing))}", thing._asdict()
+    if isinstance(thing, Codebook):
+        return f"codebook {name_of(type(thing))}", dict(thing.arrays())
     if isinstance(thing, dict):
         return "dict", thing
     if isinstance(thing, list | tuple):
@@ -127,6 +130,13 @@ def _put_together(kind: str, parts: dict[str, Any]) -> Any:
         if wrong:
             raise ValueError(f"{name}.{wrong[0]} is a {type(parts[wrong[0]]).__name__}, which it cannot be")
         return found(**parts)
+    if sort == "codebook":
+        book = kind_of(name)
+        if book is None or not issubclass(book, Codebook):
+            raise unknown(name)
+        if not all(isinstance(values, np.ndarray) for values in parts.values()):
+            raise ValueError(f"{name} has something that is no array")
+        return book(**parts)
     return parts if sort == "dict" else list(parts.values())
 
 

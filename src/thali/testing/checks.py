@@ -10,9 +10,12 @@ from scipy.special import pdtr
 
 from thali.core.binary import history_counts, n_non_empty
 from thali.core.model import Model, check_composition
+from thali.core.observation import Observation
+from thali.core.protocols.engines.chains import AuxiliaryRows, ChainRows, CollapsedRows, ConditionalRows, MarginalRows
+from thali.core.protocols.engines.predictions import Predictions
 from thali.core.protocols.inference import Iterative
-from thali.core.protocols.observation import AuxiliaryRows, CollapsedRows, ConditionalRows, FeatureRows, Observation
 from thali.core.protocols.prior import Predictive, Prior
+from thali.inference.calibration.noise_floor import calibrate
 from thali.testing.enumerate import (
     Comparison,
     against_exact,
@@ -30,7 +33,7 @@ def check_prior(prior: Any, rng: np.random.Generator, *, n_rows: int = 3, n_draw
     """A concrete prior: simulate agrees with log_prob, and so does each capability; learned values are refused."""
     assert isinstance(prior, Prior), f"{type(prior).__name__} lacks methods of thali.core.protocols.prior"
     assert not prior.learned, "check_prior needs numbers for all hyperparameters"
-    n_features = getattr(prior, "n_features", None)
+    n_features = prior.n_features
     listed = list(all_classes(n_rows, 6) if n_features is None else all_matrices(n_rows, n_features))
     probability = np.exp([prior.log_prob(Z) for Z in listed])
     draws = [prior.simulate(rng, n_rows) for _ in range(n_draws)]
@@ -114,19 +117,19 @@ def check_observation(observation: Any, rng: np.random.Generator, *, n_dims: int
 
     The encoding is checked where features are integrated out of it (`CollapsedRows`).
     """
-    assert isinstance(observation, Observation), f"{type(observation).__name__} lacks methods of Observation"
+    assert isinstance(observation, Observation), f"{type(observation).__name__} is no Observation"
     assert not observation.learned, "check_observation needs numbers for all hyperparameters"
     Z = np.array([[1, 0], [1, 1], [0, 1], [0, 0]], dtype=np.uint8)
     X = observation.simulate(rng, Z, n_dims=n_dims)
     assert X.shape == (len(Z), n_dims), f"simulate must give {(len(Z), n_dims)}, got {X.shape}"
-    if isinstance(observation, FeatureRows):
+    if observation.has(ChainRows):
         codes = observation.draw_codes(rng, Z)
         _check_marginal(observation, X, codes, rng, n_draws)
-        if not isinstance(observation, AuxiliaryRows):  # else it keeps more than codes, and is not Gaussian
+        if not observation.has(AuxiliaryRows):  # else it keeps more than codes, and is not Gaussian
             _check_evidence(observation, X, codes)
             _check_prediction(observation, X, codes, rng, n_draws)
         _check_purity(observation, X, codes, rng)
-    if isinstance(observation, CollapsedRows):
+    if observation.has(CollapsedRows):
         _check_encoding(observation, X, Z)
 
 
@@ -135,7 +138,7 @@ def _check_marginal(observation: Any, X: Array, codes: Array, rng: np.random.Gen
     holes = X.copy()
     holes[0, 0] = holes[2, -1] = np.nan
     for data in (X, holes):
-        wanted = observation.log_marginal(data, codes)
+        wanted = observation.engine(MarginalRows).log_marginal(data, codes)
         terms = [
             observation.log_prob(data, codes, observation.draw_features(rng, codes.shape[1], X.shape[1])) - wanted
             for _ in range(n_draws)
@@ -146,42 +149,45 @@ def _check_marginal(observation: Any, X: Array, codes: Array, rng: np.random.Gen
 
 def _check_evidence(observation: Any, X: Array, codes: Array) -> None:
     """log_evidence is log_marginal and, where codes have weights, their log density."""
-    data = observation.prepare(X)
-    got, wanted = observation.log_evidence(data, observation.place(data, codes, X)), observation.log_marginal(X, codes)
-    wanted += observation.log_codes(codes) if hasattr(observation, "log_codes") else 0.0
+    rows, marginal = observation.engine(ChainRows), observation.engine(MarginalRows)
+    data = rows.prepare(X)
+    got = rows.log_evidence(data, rows.place(data, codes, X))
+    wanted = marginal.log_marginal(X, codes) + marginal.log_codes(codes)
     assert abs(got - wanted) < 1e-8 * (1 + abs(wanted)), f"log_evidence {got}, log_marginal {wanted}"
 
 
 def _check_purity(observation: Any, X: Array, codes: Array, rng: np.random.Generator) -> None:
     """Sweeps leave the data and the row variables that they are given as they were."""
-    data = observation.prepare(X)
-    local = observation.place(data, codes, X)
+    rows = observation.engine(ChainRows)
+    data = rows.prepare(X)
+    local = rows.place(data, codes, X)
     kept = [np.array(field, copy=True) for field in local]
     before = X.copy()
     table = np.log(np.arange(1, len(X) + 1) / 2.0)
-    if isinstance(observation, CollapsedRows):
-        observation.sweep(rng, data, local, table, 0.0)
-    if isinstance(observation, ConditionalRows):
-        observation.conditional_sweep(rng, data, local, table, 0.0)
+    if observation.has(CollapsedRows):
+        observation.engine(CollapsedRows).sweep(rng, data, local, table, 0.0)
+    if observation.has(ConditionalRows):
+        observation.engine(ConditionalRows).conditional_sweep(rng, data, local, table, 0.0)
     assert np.array_equal(X, before), "sweep changed the data"
     assert all(np.array_equal(a, b) for a, b in zip(kept, local, strict=True)), "sweep changed the state it was given"
 
 
 def _check_encoding(observation: Any, X: Array, Z: Array) -> None:
     """encode(x) is the posterior of z for one more row, by ratios of log_marginal, with a cell missing too."""
-    data = observation.prepare(X)
-    codebook = observation.codebook(data, observation.place(data, Z, X))
+    rows_of, marginal = observation.engine(ChainRows), observation.engine(MarginalRows)
+    data = rows_of.prepare(X)
+    codebook = rows_of.codebook(data, rows_of.place(data, Z, X))
     log_odds = np.array([0.3, -0.6])
     rows = np.vstack([X[0] + 0.5, X[-1]])
     if rows.shape[1] > 1:
         rows[1, 0] = np.nan
-    presence, _, log_density, _ = observation.encode(rows, codebook, log_odds, 0.0)
+    presence, _, log_density, _ = observation.engine(Predictions).encode(rows, codebook, log_odds, 0.0)
     for row, got, density in zip(rows, presence, log_density, strict=True):
         weights = {}
         for bits in itertools.product((0, 1), repeat=2):
-            joint = observation.log_marginal(np.vstack([X, row]), np.vstack([Z, bits]).astype(np.uint8))
+            joint = marginal.log_marginal(np.vstack([X, row]), np.vstack([Z, bits]).astype(np.uint8))
             prior = float(np.dot(bits, log_odds) - np.logaddexp(0, log_odds).sum())
-            weights[bits] = joint - observation.log_marginal(X, Z) + prior
+            weights[bits] = joint - marginal.log_marginal(X, Z) + prior
         total = float(np.logaddexp.reduce(list(weights.values())))
         wanted = sum(math.exp(w - total) * np.array(bits) for bits, w in weights.items())
         assert np.allclose(got, wanted, atol=1e-8), f"encode: presence {got}, enumeration {wanted}"
@@ -190,23 +196,24 @@ def _check_encoding(observation: Any, X: Array, Z: Array) -> None:
 
 def _check_prediction(observation: Any, X: Array, fitted: Array, rng: np.random.Generator, n_draws: int) -> None:
     """log_cells is the ratio of log_marginal with one more row; sample_rows has its (normal) mean and variance."""
-    data = observation.prepare(X)
-    codebook = observation.codebook(data, observation.place(data, fitted, X))
-    fitted = observation.codes((fitted != 0).astype(np.uint8), codebook)  # as the codebook has them
+    rows_of, marginal, engine = (observation.engine(kind) for kind in (ChainRows, MarginalRows, Predictions))
+    data = rows_of.prepare(X)
+    codebook = rows_of.codebook(data, rows_of.place(data, fitted, X))
+    fitted = engine.codes((fitted != 0).astype(np.uint8), codebook)  # as the codebook has them
     codes = observation.draw_codes(rng, np.array([[1, 0], [1, 1]], dtype=np.uint8))
     rows = X[:2] + 0.3
-    got = observation.log_cells(rows, codes, codebook).sum(axis=1)
-    before = observation.log_marginal(X, fitted)
+    got = engine.log_cells(rows, codes, codebook).sum(axis=1)
+    before = marginal.log_marginal(X, fitted)
     for row, one, density in zip(rows, codes, got, strict=True):
-        wanted = observation.log_marginal(np.vstack([X, row]), np.vstack([fitted, one])) - before
+        wanted = marginal.log_marginal(np.vstack([X, row]), np.vstack([fitted, one])) - before
         assert abs(density - wanted) < 1e-6 * (1 + abs(wanted)), f"log_cells: {density}, log_marginal says {wanted}"
-    many = observation.sample_rows(rng, np.repeat(codes[:1], n_draws, axis=0), codebook, 0)
-    centre = observation.reconstruct(codes[:1], codebook["features"])[0]
-    peak = observation.log_cells(centre[None], codes[:1], codebook)[0]  # of a normal density: -log(2 pi var)/2
+    many = engine.sample_rows(rng, np.repeat(codes[:1], n_draws, axis=0), codebook, 0)
+    centre = observation.reconstruct(codes[:1], codebook.features)[0]
+    peak = engine.log_cells(centre[None], codes[:1], codebook)[0]  # of a normal density: -log(2 pi var)/2
     moments = np.hstack([many, (many - centre) ** 2])
     z = z_scores(moments, np.concatenate([centre, np.exp(-2 * peak) / (2 * math.pi)]))
     assert np.abs(z).max() <= z_limit(z.size), f"sample_rows: mean or variance off by z = {np.abs(z).max():.1f}"
-    assert observation.features_var(codebook).shape == codebook["features"].shape
+    assert engine.features_var(codebook).shape == codebook.features.shape
 
 
 def check_inference(
@@ -218,8 +225,8 @@ def check_inference(
     """
     assert isinstance(inference, Iterative), f"{type(inference).__name__} lacks methods of Iterative"
     check_composition(model.prior, model.observation, inference)
-    adapted = Model(model.prior, model.observation.adapt(X))
-    data = adapted.observation.prepare(X)
+    adapted = calibrate(model, X)
+    data = adapted.observation.engine(ChainRows).prepare(X)
     state = inference.init(rng, adapted, data, len(X))
     kept = [np.array(field, copy=True) for field in state.local]
     first, second = rng.spawn(2)

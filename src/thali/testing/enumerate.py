@@ -9,7 +9,9 @@ import numpy as np
 
 from thali.core.binary import n_non_empty
 from thali.core.model import Model
+from thali.core.protocols.engines.chains import ChainRows, MarginalRows
 from thali.errors import InvalidParameterError
+from thali.inference.calibration.noise_floor import calibrate
 from thali.kernels.bits.replicates import sweep_replicates
 from thali.testing.zscores import z_scores
 
@@ -57,7 +59,9 @@ def enumerate_posterior(model: Model, X: Array, *, max_features: int = 8) -> Exa
     """
     n_features = getattr(model.prior, "n_features", None)
     matrices = list(all_classes(len(X), max_features) if n_features is None else all_matrices(len(X), n_features))
-    log_joint = np.array([model.prior.log_prob(Z) + model.observation.log_marginal(X, Z) for Z in matrices])
+    log_joint = np.array(
+        [model.prior.log_prob(Z) + model.observation.engine(MarginalRows).log_marginal(X, Z) for Z in matrices]
+    )
     top = float(log_joint.max())
     weight = np.exp(log_joint - top)
     total = float(weight.sum())
@@ -113,12 +117,12 @@ def against_exact(
     """
     exact = enumerate_posterior(model, X, max_features=max_features)
     length = max_features + 1
-    adapted = Model(model.prior, model.observation.adapt(X))
+    adapted = calibrate(model, X)
     n_rows = len(X)
     pairs = np.tril_indices(n_rows)
     estimates = np.zeros((n_chains, length + len(pairs[0])))
     for chain, stream in enumerate(rng.spawn(n_chains)):
-        data = adapted.observation.prepare(X)
+        data = adapted.observation.engine(ChainRows).prepare(X)
         state = inference.init(stream, adapted, data, n_rows)
         n_listed = 0
         for step in range(n_warmup + n_steps):

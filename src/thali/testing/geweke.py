@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from thali.core.model import Model
-from thali.core.protocols.observation import AuxiliaryRows
+from thali.core.protocols.engines.chains import AuxiliaryRows, ChainRows
 from thali.errors import InvalidParameterError
+from thali.inference.calibration.noise_floor import calibrate
 from thali.kernels.bits.replicates import sweep_replicates
 from thali.testing.zscores import z_limit, z_scores
 
@@ -174,7 +175,7 @@ def geweke(
 
     Priors must be absolute (not relative to the data, which changes from one replicate to the next).
     """
-    model = Model(model.prior, model.observation.adapt(np.zeros((1, n_dims))))
+    model = calibrate(model, np.zeros((1, n_dims)))
     before: list[dict[str, Array]] = []
     after: list[dict[str, Array]] = []
     left = n_replicates
@@ -195,7 +196,7 @@ def _one_step(
 ) -> tuple[Snapshot, Snapshot]:
     state, data, X = draw_joint(model, inference, rng, n_rows, n_dims, missing)
     moved, _ = inference.step(rng, state, model, data)
-    return (state, X), (moved, moved.observation.completed(data, moved.local))
+    return (state, X), (moved, moved.observation.engine(ChainRows).completed(data, moved.local))
 
 
 def draw_joint(
@@ -205,20 +206,20 @@ def draw_joint(
     prior = model.prior.draw(rng)
     observation = model.observation.draw(rng, n_dims)
     Z = prior.simulate(rng, n_rows)
-    if isinstance(observation, AuxiliaryRows):  # it keeps more than its codes, which X and codes do not determine
-        X, local = observation.simulate_local(rng, Z, n_dims, missing)
-        data = observation.prepare(X if missing is None else np.where(missing, np.nan, X))
-        state = inference.at(prior, observation, data, observation.codes_of(local), X)
+    if observation.has(AuxiliaryRows):  # it keeps more than its codes, which X and codes do not determine
+        X, local = observation.engine(AuxiliaryRows).simulate_local(rng, Z, n_dims, missing)
+        data = observation.engine(ChainRows).prepare(X if missing is None else np.where(missing, np.nan, X))
+        state = inference.at(prior, observation, data, observation.engine(ChainRows).codes(local), X)
         return state._replace(local=local), data, X
     codes = observation.draw_codes(rng, Z)
     X = observation.simulate(rng, Z, n_dims=n_dims, codes=codes)
-    data = observation.prepare(X if missing is None else np.where(missing, np.nan, X))
+    data = observation.engine(ChainRows).prepare(X if missing is None else np.where(missing, np.nan, X))
     return inference.at(prior, observation, data, codes, X), data, X
 
 
 def _state_statistics(model: Model, snapshots: list[Snapshot]) -> dict[str, Array]:
     """Of codes and X, of each learned hyperparameter, and of both together."""
-    codes_of = [state.observation.codes_of(state.local) for state, _ in snapshots]
+    codes_of = [state.observation.engine(ChainRows).codes(state.local) for state, _ in snapshots]
     widest = max(1, *(codes.shape[1] for codes in codes_of))
     padded = np.zeros((len(snapshots), len(snapshots[0][1]), widest), dtype=codes_of[0].dtype)
     for i, codes in enumerate(codes_of):

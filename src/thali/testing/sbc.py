@@ -11,7 +11,9 @@ from scipy.special import chdtrc
 
 from thali.core.binary import n_non_empty
 from thali.core.model import Model
-from thali.core.protocols.observation import AuxiliaryRows
+from thali.core.protocols.engines.chains import AuxiliaryRows, ChainRows, MarginalRows
+from thali.core.protocols.engines.predictions import Predictions
+from thali.inference.calibration.noise_floor import calibrate
 from thali.testing.geweke import draw_joint
 
 Array = np.ndarray
@@ -43,9 +45,9 @@ def quantities(state: Any, model: Model, data: Any, X: Array) -> dict[str, float
         "shared(0, 1)": float(z[0].astype(float) @ z[1]),
         "log likelihood": _log_likelihood(observation, state.local, data, X),
     }
-    book = observation.codebook(data, state.local)
-    codes = observation.codes(z[:, z.any(axis=0)], book)
-    values["cell (0, 0)"] = float(observation.reconstruct(codes[:1], book["features"])[0, 0])
+    book = observation.engine(ChainRows).codebook(data, state.local)
+    codes = observation.engine(Predictions).codes(z[:, z.any(axis=0)], book)
+    values["cell (0, 0)"] = float(observation.reconstruct(codes[:1], book.features)[0, 0])
     for part in ("prior", "observation"):
         for name in getattr(model, part).learned:
             values[name] = float(np.ravel(getattr(getattr(state, part), name))[0])
@@ -57,9 +59,9 @@ def _log_likelihood(observation: Any, local: Any, data: Any, X: Array) -> float:
 
     A model that keeps more than codes is asked for the likelihood of all that it keeps.
     """
-    if isinstance(observation, AuxiliaryRows):
-        return float(observation.log_evidence(data, local))
-    return float(observation.log_marginal(X, observation.codes_of(local)))
+    if observation.has(AuxiliaryRows):
+        return float(observation.engine(ChainRows).log_evidence(data, local))
+    return float(observation.engine(MarginalRows).log_marginal(X, observation.engine(ChainRows).codes(local)))
 
 
 def sbc(
@@ -81,7 +83,7 @@ def sbc(
     Ties (K, ones) are broken at random, which keeps the rank uniform. (n_draws + 1) must be a multiple of n_bins.
     `missing` marks cells (n_rows, n_dims) that the sampler does not see.
     """
-    model = Model(model.prior, model.observation.adapt(np.zeros((1, n_dims))))
+    model = calibrate(model, np.zeros((1, n_dims)))
     ranks: dict[str, list[int]] = {}
     for _ in range(n_replicates):
         truth, data, X = draw_joint(model, inference, rng, n_rows, n_dims, missing)

@@ -51,8 +51,7 @@ def _judge(inference: Any, posterior: Any, history: dict[str, Any]) -> Judgement
     agreement = agree(posterior.consensus.chain_features, posterior.draws["free_energy"])
     converged = all(d.good for d in diagnostics.values()) and not agreement.differing
     if filters is None:
-        floor = getattr(posterior.model.observation, "noise_floor", None)  # counts have none
-        words = verdict(diagnostics, agreement, lacks_floor=floor is not None and not np.any(floor))
+        words = verdict(diagnostics, agreement, lacks_floor=posterior.model.observation.floor_share == 0.0)
     else:
         words = filter_verdict(filters, diagnostics, agreement)
     return Judgement(diagnostics, agreement, converged, words)

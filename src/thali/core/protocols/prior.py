@@ -13,6 +13,10 @@ class Prior(Protocol):
     """A distribution over binary matrices Z with n_rows rows."""
 
     @property
+    def n_features(self) -> int | None:
+        """The number of columns of Z, which may be empty; None if there are infinitely many features."""
+
+    @property
     def learned(self) -> dict[str, Any]:
         """The hyperparameters that are distributions, by name."""
 

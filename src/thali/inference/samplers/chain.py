@@ -13,9 +13,10 @@ import numpy as np
 
 from thali.core.binary import check_binary, n_non_empty
 from thali.core.model import Model
+from thali.core.protocols.engines.chains import BitEntropy, ChainRows, ColumnMoves
 from thali.core.registry import stored
 from thali.core.spec import Spec, at_least, one_of, setting, share
-from thali.inference.samplers.column_moves import can_move, column_weight, metropolis, random_move
+from thali.inference.samplers.column_moves import column_weight, metropolis, random_move
 from thali.inference.starts.search import KINDS, find_start
 from thali.posteriors.base import Draw
 
@@ -65,18 +66,20 @@ class ZChain(Spec):
 
     def at(self, prior: Any, observation: Any, data: Any, codes: np.ndarray, X: np.ndarray) -> ZState:
         """The state with these values; X is complete."""
-        return ZState(prior, observation, observation.place(data, codes, X))
+        return ZState(prior, observation, observation.engine(ChainRows).place(data, codes, X))
 
     def step(self, rng: np.random.Generator, state: ZState, model: Model, data: Any) -> tuple[ZState, SweepInfo]:
         prior, observation, local = state
         local, drift = self.sweep(rng, prior, observation, data, local)
-        if self.moves > 0 and can_move(observation) and rng.random() < self.moves:
+        if self.moves > 0 and observation.has(ColumnMoves) and rng.random() < self.moves:
             n_rows = len(local.z)
             log_odds, new_rate = prior.log_odds(n_rows), prior.new_rate(n_rows)
             move = random_move(rng, grows=new_rate > 0)
-            local, _ = metropolis(rng, move, observation, data, local, column_weight(log_odds, new_rate))
+            local, _ = metropolis(
+                rng, move, observation.engine(ColumnMoves), data, local, column_weight(log_odds, new_rate)
+            )
         prior = model.prior.resample(rng, prior, local.z)
-        observation = model.observation.resample(rng, observation, data, local)
+        observation = observation.engine(ChainRows).resample(rng, model.observation, data, local)
         state = ZState(prior, observation, local)
         return state, SweepInfo(log_joint(state, model, data), n_non_empty(local.z), drift)
 
@@ -85,12 +88,12 @@ class ZChain(Spec):
         if not isinstance(state, ZState):
             raise ValueError("it is the state of another sampler")
         z = state.local.z
-        n_features = getattr(state.prior, "n_features", None)
+        n_features = state.prior.n_features
         if check_binary(z).shape[0] != n_rows or z.dtype != np.uint8:
             raise ValueError("its bits are those of another number of rows")
         if n_features not in (None, z.shape[1]):
             raise ValueError("its bits are those of another number of features")
-        state.observation.check_rows(data, state.local)
+        state.observation.engine(ChainRows).check(data, state.local)
 
     def record(self, state: ZState, info: SweepInfo, data: Any) -> Draw:
         return as_draw(state, info.log_joint, data)
@@ -101,7 +104,7 @@ def log_joint(state: ZState, model: Model, data: Any) -> float:
     prior, observation, local = state
     return (
         prior.log_prob(local.z)
-        + observation.log_evidence(data, local)
+        + observation.engine(ChainRows).log_evidence(data, local)
         + model.prior.log_hyper(prior)
         + model.observation.log_hyper(observation)
     )
@@ -110,14 +113,14 @@ def log_joint(state: ZState, model: Model, data: Any) -> float:
 def as_draw(state: ZState, log_joint: float, data: Any) -> Draw:
     """What a posterior keeps of a state."""
     free_energy = log_joint
-    if hasattr(state.observation, "bit_entropy"):
+    if state.observation.has(BitEntropy):
         log_odds = state.prior.log_odds(len(state.local.z))
-        free_energy += state.observation.bit_entropy(data, state.local, log_odds)
+        free_energy += state.observation.engine(BitEntropy).bit_entropy(data, state.local, log_odds)
     return Draw(
         z=state.local.z,
         log_joint=log_joint,
         free_energy=free_energy,
         prior=state.prior,
         observation=state.observation,
-        codebook=state.observation.codebook(data, state.local),
+        codebook=state.observation.engine(ChainRows).codebook(data, state.local),
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from thali.core.protocols.observation import CollapsedRows
+from thali.core.protocols.engines.chains import ChainRows, CollapsedRows, StartRows
 from thali.core.protocols.prior import Predictive
 from thali.core.registry import stored
 from thali.core.spec import between, setting
@@ -27,10 +27,10 @@ class CollapsedGibbs(ZChain):
     group: int = setting(3, between(1, 6))
 
     needs_prior = (Predictive,)
-    needs_observation = (CollapsedRows,)
+    needs_observation = (ChainRows, StartRows, CollapsedRows)
 
     def sweep(self, rng: np.random.Generator, prior: Any, observation: Any, data: Any, local: Any) -> tuple[Any, float]:
         n_rows = len(local.z)
         log_odds, new_rate = prior.log_odds(n_rows), prior.new_rate(n_rows)
-        local, remarks = observation.sweep(rng, data, local, log_odds, new_rate, self.group)
+        local, remarks = observation.engine(CollapsedRows).sweep(rng, data, local, log_odds, new_rate, self.group)
         return local, remarks["drift"]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from thali.core.protocols.engines.chains import ColumnMoves
 from thali.kernels.bits.column_moves import pick_columns
 
 Array = np.ndarray
@@ -26,9 +27,9 @@ class Rebirth(NamedTuple):
         return self.n_old
 
     def propose(
-        self, rng: np.random.Generator, observation: Any, data: Any, local: Any, weight: Array, columns: Array
+        self, rng: np.random.Generator, engine: ColumnMoves, data: Any, local: Any, weight: Array, columns: Array
     ) -> Proposal:
-        return observation.propose_rebirth(rng, data, local, weight, columns, self.n_new)
+        return engine.propose_rebirth(rng, data, local, weight, columns, self.n_new)
 
 
 class Recoding(NamedTuple):
@@ -41,10 +42,10 @@ class Recoding(NamedTuple):
         return 2
 
     def propose(
-        self, rng: np.random.Generator, observation: Any, data: Any, local: Any, weight: Array, columns: Array
+        self, rng: np.random.Generator, engine: ColumnMoves, data: Any, local: Any, weight: Array, columns: Array
     ) -> Proposal:
         table = np.array(self.table, dtype=np.uint8).reshape(2, 2)
-        return observation.propose_recoding(rng, data, local, weight, columns, table)
+        return engine.propose_recoding(rng, data, local, weight, columns, table)
 
 
 class ExclusiveOr(NamedTuple):
@@ -55,9 +56,9 @@ class ExclusiveOr(NamedTuple):
         return 2
 
     def propose(
-        self, rng: np.random.Generator, observation: Any, data: Any, local: Any, weight: Array, columns: Array
+        self, rng: np.random.Generator, engine: ColumnMoves, data: Any, local: Any, weight: Array, columns: Array
     ) -> Proposal:
-        return observation.propose_exclusive_or(data, local, weight, columns)
+        return engine.propose_exclusive_or(data, local, weight, columns)
 
 
 XOR = Recoding((0, 1, 1, 0))
@@ -84,11 +85,6 @@ def column_weight(log_odds: Array, new_rate: float) -> Array:
     return np.concatenate([[-np.inf], log_rate + np.concatenate([[0.0], np.cumsum(log_odds[1:])])])
 
 
-def can_move(observation: Any) -> bool:
-    """Whether a model has the capability `ColumnMoves` (by one method: a whole protocol takes longer than a move)."""
-    return hasattr(observation, "propose_rebirth")
-
-
 def random_move(rng: np.random.Generator, *, grows: bool) -> Any:
     """One of MOVES; if the number of columns is fixed, one that keeps it."""
     fitting = [m for m in MOVES if grows or not isinstance(m, Rebirth) or m.n_old == m.n_new]
@@ -96,14 +92,14 @@ def random_move(rng: np.random.Generator, *, grows: bool) -> Any:
 
 
 def metropolis(
-    rng: np.random.Generator, move: Any, observation: Any, data: Any, local: Any, weight: Array
+    rng: np.random.Generator, move: Any, engine: ColumnMoves, data: Any, local: Any, weight: Array
 ) -> tuple[Any, bool]:
     """(local, whether the proposal was accepted)."""
     n_features = local.z.shape[1]
     if n_features < move.n_columns:
         return local, False
     columns = pick_columns(n_features, move.n_columns, rng)
-    proposed, log_ratio = move.propose(rng, observation, data, local, weight, columns)
+    proposed, log_ratio = move.propose(rng, engine, data, local, weight, columns)
     if math.log(1.0 - rng.random()) < log_ratio:
         return proposed, True
     return local, False

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from thali.core.protocols.observation import ConditionalRows, ImportanceRows
+from thali.core.protocols.engines.chains import ChainRows, ConditionalRows, ImportanceRows, ParallelRows, StartRows
 from thali.core.protocols.prior import Predictive
 from thali.core.registry import stored
 from thali.core.spec import Domain, at_least, one_of, setting
@@ -42,20 +42,19 @@ class Gibbs(ZChain):
 
     @property
     def needs_observation(self) -> tuple[type, ...]:
-        return (ImportanceRows,) if self.births == "importance" else (ConditionalRows,)
+        sweeps = ImportanceRows if self.births == "importance" else ConditionalRows
+        return (ChainRows, StartRows, sweeps)
 
     def sweep(self, rng: np.random.Generator, prior: Any, observation: Any, data: Any, local: Any) -> tuple[Any, float]:
         n_rows = len(local.z)
         new_rate = prior.new_rate(n_rows)
         if self.births == "importance":
             table = prior.log_odds(n_rows)
-            return observation.importance_sweep(rng, data, local, table, new_rate, self.candidates), 0.0
-        if n_rows >= _MANY and _can_be_parallel(prior, observation):
+            engine = observation.engine(ImportanceRows)
+            return engine.importance_sweep(rng, data, local, table, new_rate, self.candidates), 0.0
+        if n_rows >= _MANY and observation.has(ParallelRows) and hasattr(prior, "draw_weights"):
             draw_weights = partial(prior.draw_weights, rng, n_rows=n_rows)
-            return observation.parallel_sweep(rng, data, local, draw_weights, new_rate, self.n_threads), 0.0
-        return observation.conditional_sweep(rng, data, local, prior.log_odds(n_rows), new_rate), 0.0
-
-
-def _can_be_parallel(prior: Any, observation: Any) -> bool:
-    """Whether they are `Weights` and `ParallelRows` (by one method: whole protocols take as long as a hundred rows)."""
-    return hasattr(prior, "draw_weights") and hasattr(observation, "parallel_sweep")
+            parallel = observation.engine(ParallelRows)
+            return parallel.parallel_sweep(rng, data, local, draw_weights, new_rate, self.n_threads), 0.0
+        sweeps = observation.engine(ConditionalRows)
+        return sweeps.conditional_sweep(rng, data, local, prior.log_odds(n_rows), new_rate), 0.0

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from thali.core.binary import column_counts
-from thali.core.protocols.observation import ConditionalRows
+from thali.core.protocols.engines.chains import ChainRows, ConditionalRows, StartRows
 from thali.core.protocols.prior import Predictive, Sticks
 from thali.core.registry import stored
 from thali.inference.samplers.chain import ZChain
@@ -32,7 +32,7 @@ class SliceSampler(ZChain):
     """
 
     needs_prior = (Predictive, Sticks)
-    needs_observation = (ConditionalRows,)
+    needs_observation = (ChainRows, StartRows, ConditionalRows)
 
     def sweep(self, rng: np.random.Generator, prior: Any, observation: Any, data: Any, local: Any) -> tuple[Any, float]:
         n_rows = len(local.z)
@@ -40,4 +40,5 @@ class SliceSampler(ZChain):
         # eq: T07.slice
         level = max(rng.random() * weights.min(initial=1.0), 1e-300, prior.least_level(n_rows))
         unused = prior.draw_unused(rng, level, n_rows)
-        return observation.weighted_sweep(rng, data, local, weights, unused, level), 0.0
+        sweeps = observation.engine(ConditionalRows)
+        return sweeps.weighted_sweep(rng, data, local, weights, unused, level), 0.0

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from thali.core.model import Model
-from thali.core.protocols.observation import OwnStart
-from thali.inference.samplers.column_moves import AND_NOT, COMPLEMENT, OR, XOR, Rebirth, can_move, column_weight
+from thali.core.protocols.engines.chains import ColumnMoves, ConditionalRows, OwnStart, StartRows
+from thali.inference.samplers.column_moves import AND_NOT, COMPLEMENT, OR, XOR, Rebirth, column_weight
 from thali.inference.starts.searching_chain import Walk
 from thali.inference.starts.spectral import fit_columns, low_rank_completion, source_start, spectral_start, start_units
 
@@ -40,22 +40,23 @@ def find_start(
     rng: np.random.Generator, model: Model, data: Any, kind: str, budget: int, tick: Callable[[], None] | None = None
 ) -> State:
     """A state to begin with; the search ends after `budget` sweeps without progress. No budget, no search."""
-    n_features = getattr(model.prior, "n_features", None)
-    if isinstance(model.observation, OwnStart):
-        codes = model.observation.start_codes(rng, data, n_features)
+    n_features = model.prior.n_features
+    start = model.observation.engine(StartRows)
+    if model.observation.has(OwnStart):
+        codes = model.observation.engine(OwnStart).start_codes(rng, data, n_features)
         codes = np.zeros_like(codes) if kind == "empty" else codes
         codes = codes[:, codes.any(axis=0)] if n_features is None else codes
-        observation, local = model.observation.start(data, codes, np.empty((0, 0)))  # by the codes alone
+        observation, local = start.begin(data, codes, np.empty((0, 0)))  # by the codes alone
         return model.prior.resample(rng, model.prior.draw(rng), local.z), observation, local
-    matrix, has_offset = model.observation.as_matrix(data)
-    if not can_move(model.observation):
+    matrix, has_offset = start.matrix(data)
+    if model.observation.code_kind != "bits":
         return _find_codes(rng, model, data, matrix, kind, budget, tick)
     matrix = low_rank_completion(matrix)
     empty = np.zeros((len(matrix), 0), dtype=np.uint8)
     Z = empty if kind == "empty" else spectral_start(rng, matrix, has_offset=has_offset)
     Z = fit_columns(Z, n_features)
     prior = model.prior.resample(rng, model.prior.draw(rng), Z)
-    observation, local = model.observation.start(data, Z, matrix)
+    observation, local = start.begin(data, Z, matrix)
     walk = Walk(rng, model, data, (prior, observation, local), tick)
     if kind == "empty":
         return walk.prior, walk.observation, walk.local
@@ -86,20 +87,21 @@ def _find_codes(
 ) -> State:
     """For models whose features have weights: independent sources of the leading directions of the data, or no
     features and much noise, cooled. Sweeps of such models mend a start, so there is nothing to search for."""
-    n_features = getattr(model.prior, "n_features", None)
+    n_features = model.prior.n_features
     nothing = fit_columns(np.zeros((len(matrix), 0)), n_features)
     units = start_units(model.observation, matrix)
     codes = nothing if kind == "empty" else fit_columns(source_start(rng, matrix / units), n_features)
     completed = low_rank_completion(matrix / units) * units
-    observation, local = model.observation.start(data, codes, completed)
+    start = model.observation.engine(StartRows)
+    observation, local = start.begin(data, codes, completed)
     prior = model.prior.resample(rng, model.prior.draw(rng), local.z)
     if kind == "annealed":
-        _, local = model.observation.start(data, nothing, completed)
+        _, local = start.begin(data, nothing, completed)
         log_odds, new_rate = prior.log_odds(len(matrix)), prior.new_rate(len(matrix))
         n_sweeps = min(_COOLING, budget)
         for i in range(n_sweeps):
-            hot = observation.tempered(_HEAT ** (1 - i / n_sweeps))
-            local = hot.conditional_sweep(rng, data, local, log_odds, new_rate)
+            hot = observation.engine(StartRows).tempered(_HEAT ** (1 - i / n_sweeps))
+            local = hot.engine(ConditionalRows).conditional_sweep(rng, data, local, log_odds, new_rate)
             if tick is not None:
                 tick()
     return prior, observation, local
@@ -119,7 +121,8 @@ def _annealed(walk: Walk, Z: Array, n_sweeps: int) -> Walk:
     cooled = Walk(walk.rng, walk.model, walk.data, (walk.prior, walk.observation, walk.local), walk.tick)
     cooled.place(Z)
     for i in range(n_sweeps):
-        cooled.sweep(observation=cooled.observation.tempered(_HEAT ** (1 - i / n_sweeps)))
+        hot = cooled.observation.engine(StartRows).tempered(_HEAT ** (1 - i / n_sweeps))
+        cooled.sweep(observation=hot)
     cooled.settle(min(_SETTLING, n_sweeps), learn=True)
     cooled.n_sweeps += walk.n_sweeps
     return cooled
@@ -161,7 +164,8 @@ def _trial(walk: Walk, best: float) -> float:
         return -np.inf
     weight = column_weight(walk.log_odds, walk.new_rate)
     columns = _pick(walk, move.n_columns)
-    local, _ = move.propose(walk.rng, walk.observation, walk.data, walk.local, weight, columns)
+    engine = walk.observation.engine(ColumnMoves)
+    local, _ = move.propose(walk.rng, engine, walk.data, walk.local, weight, columns)
     walk.local = local
     if grows and not local.z.any(axis=0).all():
         walk.place(local.z)
@@ -182,7 +186,7 @@ def _pick(walk: Walk, n_columns: int) -> Array:
     if n_columns < 2 or rng.random() < 0.5:
         return rng.permutation(n_features)[:n_columns]
     first = int(rng.integers(n_features))
-    chance = walk.observation.likeness(walk.local)[first] + 1e-3
+    chance = walk.observation.engine(ColumnMoves).likeness(walk.local)[first] + 1e-3
     chance[first] = 0.0
     partners = rng.choice(n_features, n_columns - 1, replace=False, p=chance / chance.sum())
     return np.concatenate([[first], partners])

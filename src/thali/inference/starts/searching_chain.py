@@ -11,6 +11,7 @@ import numpy as np
 
 from thali.core.binary import non_empty
 from thali.core.model import Model
+from thali.core.protocols.engines.chains import BitEntropy, ChainRows, CollapsedRows, ColumnMoves
 
 Array = np.ndarray
 
@@ -41,7 +42,8 @@ class Walk:
         keys = self._keys(group) if group > 1 else None
         observation = self.observation if observation is None else observation
         rate = self.new_rate if births else 0.0
-        self.local, _ = observation.sweep(self.rng, self.data, self.local, self.log_odds, rate, group, keys)
+        sweeps = observation.engine(CollapsedRows)
+        self.local, _ = sweeps.sweep(self.rng, self.data, self.local, self.log_odds, rate, group, keys)
         self.n_sweeps += 1
         if self.tick is not None:
             self.tick()
@@ -51,7 +53,8 @@ class Walk:
         n_features = self.n_features
         if n_features <= group or self.rng.random() > _ALIKE:
             return None
-        likeness = self.observation.likeness(self.local) + 0.3 * self.rng.random((n_features, n_features))
+        likeness = self.observation.engine(ColumnMoves).likeness(self.local)
+        likeness = likeness + 0.3 * self.rng.random((n_features, n_features))
         left = list(self.rng.permutation(n_features))
         keys = np.empty(n_features)
         rank = 0
@@ -67,7 +70,8 @@ class Walk:
     def learn(self) -> None:
         """Draw the learned hyperparameters."""
         self.prior = self.model.prior.resample(self.rng, self.prior, self.local.z)
-        self.observation = self.model.observation.resample(self.rng, self.observation, self.data, self.local)
+        rows = self.observation.engine(ChainRows)
+        self.observation = rows.resample(self.rng, self.model.observation, self.data, self.local)
         self._refresh_tables()
 
     def settle(self, n_rounds: int, *, learn: bool = False, births: bool = True) -> None:
@@ -79,14 +83,15 @@ class Walk:
     def log_joint(self) -> float:
         return float(
             self.prior.log_prob(self.local.z)
-            + self.observation.log_evidence(self.data, self.local)
+            + self.observation.engine(ChainRows).log_evidence(self.data, self.local)
             + self.model.prior.log_hyper(self.prior)
             + self.model.observation.log_hyper(self.observation)
         )
 
     def free_energy(self) -> float:
         """log joint + sum of the entropies of the bits given the rest."""
-        return self.log_joint() + float(self.observation.bit_entropy(self.data, self.local, self.log_odds))
+        entropy = self.observation.engine(BitEntropy).bit_entropy(self.data, self.local, self.log_odds)
+        return self.log_joint() + float(entropy)
 
     def score(self, n_sweeps: int) -> float:
         """Mean free energy over some sweeps."""
@@ -100,5 +105,6 @@ class Walk:
         """Take these bits in place of the current ones. Columns without a member go, unless their number is fixed."""
         if not np.isfinite(self.log_odds[0]):
             Z = non_empty(Z)
-        completed = self.observation.completed(self.data, self.local)
-        self.local = self.observation.place(self.data, np.ascontiguousarray(Z), completed)
+        rows = self.observation.engine(ChainRows)
+        completed = rows.completed(self.data, self.local)
+        self.local = rows.place(self.data, np.ascontiguousarray(Z), completed)

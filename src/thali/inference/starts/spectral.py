@@ -2,12 +2,11 @@
 it lands in or near the right mode, where single-site Gibbs from a random start often stays in a wrong one.
 """
 
-from typing import Any
-
 import numpy as np
 
 from thali.core.binary import non_empty
-from thali.core.protocols.observation import OwnUnits
+from thali.core.observation import Observation
+from thali.core.protocols.engines.chains import StartRows
 
 Array = np.ndarray
 
@@ -54,13 +53,13 @@ def source_start(rng: np.random.Generator, X: Array) -> Array:
     return white @ _independent(rng, white).T if white.shape[1] else white
 
 
-def start_units(observation: Any, X: Array) -> Array:
+def start_units(observation: Observation, X: Array) -> Array:
     """What the dims of X are divided by before a start looks for directions: 1, unless the model knows better.
 
     The law of the noise that tells directions from noise has one level. So a dim's own unit is multiplied by the share
     of it that the other dims do not explain, as far as that can be seen before anything is fitted.
     """
-    units = observation.start_units(X.shape[1]) if isinstance(observation, OwnUnits) else None
+    units = observation.engine(StartRows).units(X.shape[1])
     return np.ones(X.shape[1]) if units is None else units * np.sqrt(unexplained_share(X))
 
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from thali.core.model import Model
-from thali.core.protocols.observation import ParticleRows
+from thali.core.protocols.engines.chains import ChainRows, CollapsedRows
+from thali.core.protocols.engines.particles import ParticleRows
 from thali.core.protocols.prior import Predictive
 from thali.core.registry import stored
 from thali.core.spec import Spec, at_least, one_of, setting, share
@@ -74,7 +75,7 @@ class ParticleFilter(Spec):
     n_sweeps: int = setting(1, at_least(0))
 
     needs_prior = (Predictive,)
-    needs_observation = (ParticleRows,)
+    needs_observation = (ParticleRows, ChainRows, CollapsedRows)
 
     @property
     def n_draws(self) -> int:
@@ -86,8 +87,9 @@ class ParticleFilter(Spec):
         return _GROUP if self.proposal == "gibbs" else 0
 
     def begin(self, rng: np.random.Generator, model: Model, n_dims: int) -> FilterState:
-        model.observation.check_particles()
-        particles = model.observation.start_particles(self.n_particles, n_dims)
+        engine = model.observation.engine(ParticleRows)
+        engine.check_particles()
+        particles = engine.start_particles(self.n_particles, n_dims)
         many = range(self.n_particles)
         priors = [model.prior.draw(rng) for _ in many] if model.prior.learned else []
         observations = [model.observation.draw(rng, n_dims) for _ in many] if model.observation.learned else []
@@ -105,9 +107,9 @@ class ParticleFilter(Spec):
             own = bool(model.prior.learned)  # whether each particle has tables of its own
             tables = prior_tables(priors if own else priors[:1], len(seen) + row, len(X) - row)
             table_of = np.arange(self.n_particles) if own else np.zeros(self.n_particles, np.int64)
-            step = model.observation.filter_rows(
+            step = model.observation.engine(ParticleRows).filter_rows(
                 rng, particles, observations, X[row : row + tables[1].shape[1]], *tables, table_of,
-                _n_features(model), self.group, self.resample_below * self.n_particles, 1 if moves else len(X),
+                model.prior.n_features, self.group, self.resample_below * self.n_particles, 1 if moves else len(X),
             )  # fmt: skip
             particles = step.particles
             row += step.n_absorbed
@@ -132,29 +134,31 @@ class ParticleFilter(Spec):
         rows: Array,
     ) -> Any:
         """Steps that leave the posterior given the rows so far invariant (resample-move). The lists change in place."""
-        data = model.observation.prepare(rows)
+        data = model.observation.engine(ChainRows).prepare(rows)
         n = len(rows)
         for i, (prior, observation) in enumerate(zip(priors, observations, strict=True)):
-            local = observation.particle(particles, i, data, _n_features(model))
+            engine = observation.engine(ParticleRows)
+            local = engine.particle(particles, i, data, model.prior.n_features)
             for _ in range(self.n_sweeps):
-                local, _ = observation.sweep(rng, data, local, prior.log_odds(n), prior.new_rate(n), _SWEEP_GROUP)
+                sweeps = observation.engine(CollapsedRows)
+                local, _ = sweeps.sweep(rng, data, local, prior.log_odds(n), prior.new_rate(n), _SWEEP_GROUP)
             if self.n_sweeps:
-                particles = observation.put_particle(particles, i, local, data)
+                particles = engine.put_particle(particles, i, local, data)
             priors[i] = model.prior.resample(rng, prior, local.z)
-            observations[i] = model.observation.resample(rng, observation, data, local)
-        return model.observation.refreshed(particles, observations)
+            observations[i] = observation.engine(ChainRows).resample(rng, model.observation, data, local)
+        return model.observation.engine(ParticleRows).refreshed(particles, observations)
 
     def draws(self, rng: np.random.Generator, state: FilterState, model: Model) -> list[Draw]:
         """Particles in proportion to their weights, by one more systematic resampling that the filter does not see."""
         source = np.zeros(self.n_particles, np.int64)
         pick_ancestors(state.particles.log_weight, copy.deepcopy(rng).random(), source)
         priors, observations = _concrete(model, state.hyper, self.n_particles)
-        data = model.observation.prepare(state.X)
+        data = model.observation.engine(ChainRows).prepare(state.X)
         made: dict[int, Draw] = {}
         for i in np.unique(source):
-            at = ZState(
-                priors[i], observations[i], observations[i].particle(state.particles, i, data, _n_features(model))
-            )
+            engine = observations[i].engine(ParticleRows)
+            local = engine.particle(state.particles, i, data, model.prior.n_features)
+            at = ZState(priors[i], observations[i], local)
             made[int(i)] = as_draw(at, log_joint(at, model, data), data)
         return [made[int(i)] for i in source]
 
@@ -165,7 +169,7 @@ class ParticleFilter(Spec):
         if state.particles.log_weight.shape != (self.n_particles,):
             raise ValueError("it has another number of particles")
         _concrete(model, state.hyper, self.n_particles)
-        model.observation.check_sound(state.particles, state.X)
+        model.observation.engine(ParticleRows).check_sound(state.particles, state.X)
 
 
 def prior_tables(priors: Sequence[Any], n_before: int, n_rows: int) -> tuple[Array, Array]:
@@ -181,11 +185,6 @@ def prior_tables(priors: Sequence[Any], n_before: int, n_rows: int) -> tuple[Arr
             log_odds[t, i, :n] = prior.log_odds(n)
             new_rate[t, i] = prior.new_rate(n)
     return log_odds, new_rate
-
-
-def _n_features(model: Model) -> int | None:
-    """The number of columns of a finite prior."""
-    return getattr(model.prior, "n_features", None)
 
 
 def _collect(model: Model, priors: Sequence[Any], observations: Sequence[Any]) -> dict[str, Array]:

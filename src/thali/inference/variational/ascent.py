@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from thali.core.model import Model
-from thali.core.protocols.observation import Family
+from thali.core.protocols.engines.mean_field import Family, MeanFieldRows, ScaledFeatures
 from thali.core.statistics import add
 
 Array = np.ndarray
@@ -28,6 +28,11 @@ class Problem(NamedTuple):
     starts: Array  # the first row of each part, and the number of rows
     family: Family
     has_offset: bool = True  # that is learned
+
+    @property
+    def engine(self) -> MeanFieldRows:
+        """That of the observation model."""
+        return self.model.observation.engine(MeanFieldRows)
 
     @property
     def n_rows(self) -> int:
@@ -59,7 +64,7 @@ class State(NamedTuple):
 
 def split_rows(model: Model, X: Any, family: Family, n_parts: int = 1) -> Problem:
     """The data in n_parts or more, by their size alone: so sums over parts do not depend on the number of threads."""
-    data = model.observation.row_data(X)
+    data = model.observation.engine(MeanFieldRows).row_data(X)
     size = min(max(_CELLS // X.shape[1], _FEWEST), -(-len(data) // n_parts))
     starts = np.append(np.arange(0, len(data), size), len(data))
     parts = tuple(data.part(int(a), int(b)) for a, b in itertools.pairwise(starts))
@@ -68,10 +73,10 @@ def split_rows(model: Model, X: Any, family: Family, n_parts: int = 1) -> Proble
 
 def begin(problem: Problem, weights: Any, codes: Array, *, learn: bool = True) -> State:
     """The state near these codes."""
-    observation = problem.model.observation
+    engine = problem.engine
     edges = zip(problem.parts, problem.starts[:-1], problem.starts[1:], strict=True)
-    local = tuple(observation.init_rows(part, codes[a:b]) for part, a, b in edges)
-    q = observation.init_features(problem.data, codes.shape[1], problem.family)
+    local = tuple(engine.init_rows(part, codes[a:b]) for part, a, b in edges)
+    q = engine.init_features(problem.data, codes.shape[1], problem.family)
     return refit(problem, local, q, weights, learn=learn)
 
 
@@ -80,18 +85,16 @@ def strongest(problem: Problem, codes: Array, limit: int) -> Array:
     K = codes.shape[1]
     if limit >= K:
         return codes
-    observation = problem.model.observation
-    q = observation.init_features(problem.data, K, problem.family)
-    _, statistics = observation.update_rows(
-        problem.data, q, observation.init_rows(problem.data, codes), np.zeros(K), n_passes=0
-    )
-    q = observation.update_features(q, statistics, learn=False)
+    engine = problem.engine
+    q = engine.init_features(problem.data, K, problem.family)
+    _, statistics = engine.update_rows(problem.data, q, engine.init_rows(problem.data, codes), np.zeros(K), n_passes=0)
+    q = engine.update_features(q, statistics, learn=False)
     return codes[:, np.sort(np.argsort(-explained(problem, q, statistics), kind="stable")[:limit])]
 
 
 def explained(problem: Problem, q: Any, statistics: Any) -> Array:
     """How much of the data each feature explains, about: expected rows that have it times its square."""
-    features = problem.model.observation.variational_codebook(q)["features"]
+    features = problem.engine.codebook(q).features
     return statistics.counts * np.einsum("kd,kd->k", features, features)
 
 
@@ -109,7 +112,7 @@ def local_step(
     log_odds = model.prior.expected_log_odds(weights)[: local[0].z_prob.shape[1]]
 
     rows = zip(problem.parts, local, strict=True)  # kernels use all cores themselves
-    done = [model.observation.update_rows(part, q, mine, log_odds, n_passes) for part, mine in rows]
+    done = [problem.engine.update_rows(part, q, mine, log_odds, n_passes) for part, mine in rows]
     statistics = done[0][1]
     for _, more in done[1:]:
         statistics = add(statistics, more)
@@ -126,8 +129,8 @@ def global_step(
     learn: bool = True,
 ) -> State:
     """Features, hyperparameters and weights given the sums. Sticks converge slowly, and cost little beside rows."""
-    prior, observation = problem.model.prior, problem.model.observation
-    q = observation.update_features(q, statistics, learn=learn)
+    prior, engine = problem.model.prior, problem.engine
+    q = engine.update_features(q, statistics, learn=learn)
     counts = all_counts(prior, weights, statistics)
     of_weights = -np.inf
     for _ in range(_WEIGHT_PASSES):
@@ -136,7 +139,7 @@ def global_step(
         of_weights = prior.weights_bound(weights, counts, problem.n_rows)
         if of_weights - before < _LITTLE:
             break
-    return State(local, statistics, q, weights, float(of_weights + observation.features_bound(q, statistics)))
+    return State(local, statistics, q, weights, float(of_weights + engine.features_bound(q, statistics)))
 
 
 def ascend(problem: Problem, state: State, *, learn: bool = True) -> State:
@@ -150,10 +153,10 @@ def stretched(problem: Problem, state: State) -> State:
 
     The bound may fall.
     """
-    observation = problem.model.observation
-    factors = observation.stretch(state.q, state.local)
-    local = tuple(observation.turned(mine, factors) for mine in state.local)
-    return ascend(problem, state._replace(local=local, q=observation.turned(state.q, factors)))
+    engine = problem.model.observation.engine(ScaledFeatures)
+    factors = engine.stretch(state.q, state.local)
+    local = tuple(engine.turned(mine, factors) for mine in state.local)
+    return ascend(problem, state._replace(local=local, q=engine.turned(state.q, factors)))
 
 
 def all_counts(prior: Any, weights: Any, statistics: Any) -> Array:
@@ -170,15 +173,15 @@ def n_weights(prior: Any, weights: Any) -> int:
 
 def arrange(problem: Problem, state: State, columns: Array) -> State:
     """The state with these features only, in this order; the weights of the others become those of unused ones."""
-    prior, observation = problem.model.prior, problem.model.observation
+    prior, engine = problem.model.prior, problem.engine
     columns = np.asarray(columns, dtype=np.int64)
     left = np.setdiff1d(np.arange(n_weights(prior, state.weights)), columns)
     weights = prior.reorder_weights(state.weights, np.concatenate([columns, left]))
-    local = tuple(observation.keep_columns(mine, columns) for mine in state.local)
+    local = tuple(engine.keep_columns(mine, columns) for mine in state.local)
     return State(
         local,
-        observation.keep_columns(state.statistics, columns),
-        observation.keep_columns(state.q, columns),
+        engine.keep_columns(state.statistics, columns),
+        engine.keep_columns(state.q, columns),
         weights,
         state.bound,
     )

@@ -53,7 +53,7 @@ def _presence(problem: Problem, state: State, directions: Array, at: Array, nois
     """How probable it is that each row goes along with each direction, the others fitted by least squares."""
     inverse = np.linalg.pinv(directions)
     sharpness = np.einsum("kd,kd->k", directions, directions) / noise
-    unexplained = problem.model.observation.unexplained
+    unexplained = problem.engine.unexplained
     along = np.vstack(
         [unexplained(part, state.q, mine) @ inverse - at for part, mine in zip(problem.parts, state.local, strict=True)]
     )
@@ -84,7 +84,7 @@ def source_birth(rng: np.random.Generator, problem: Problem, state: State, n_cel
 def _codes(problem: Problem, state: State, directions: Array) -> Array:
     """Least-squares codes of all rows, of unit mean square."""
     inverse = np.linalg.pinv(directions)
-    unexplained = problem.model.observation.unexplained
+    unexplained = problem.engine.unexplained
     rows = zip(problem.parts, state.local, strict=True)
     codes = np.vstack([unexplained(part, state.q, mine) @ inverse for part, mine in rows])
     return codes / np.sqrt(np.maximum(np.mean(codes * codes, axis=0), 1e-300))
@@ -96,7 +96,7 @@ def _left_over(rng: np.random.Generator, problem: Problem, state: State, n_cells
     n_rows, wanted = 0, _FEWEST
     for i in rng.permutation(len(problem.parts)):
         if n_rows < wanted:
-            left.append(problem.model.observation.unexplained(problem.parts[i], state.q, state.local[i]))
+            left.append(problem.engine.unexplained(problem.parts[i], state.q, state.local[i]))
             n_rows += len(left[-1])
             wanted = int(np.clip(n_cells // left[-1].shape[1], _FEWEST, _MOST * n_cells // _CELLS))
     R = np.vstack(left)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from thali.inference.samplers.column_moves import can_move
 from thali.inference.variational.ascent import Problem, local_step
 
 Array = np.ndarray
@@ -20,17 +19,19 @@ _SINGULAR = 1e-2  # directions of features that are weaker than this share of th
 def first_rows(problem: Problem, q: Any, weights: Any, n_features: int) -> tuple[Any, ...]:
     """Factors of all rows, near their optimum given q and the weights."""
     if not n_features:
-        return tuple(problem.model.observation.init_rows(part, np.zeros((len(part), 0))) for part in problem.parts)
+        return tuple(problem.engine.init_rows(part, np.zeros((len(part), 0))) for part in problem.parts)
     chance = problem.model.prior.expected_weights(weights)[:n_features]
-    inverse = np.linalg.pinv(problem.model.observation.variational_codebook(q)["features"], rcond=_SINGULAR)
-    local = tuple(_least_squares(problem.model.observation, part, q, chance, inverse) for part in problem.parts)
+    inverse = np.linalg.pinv(problem.engine.codebook(q).features, rcond=_SINGULAR)
+    local = tuple(_least_squares(problem, part, q, chance, inverse) for part in problem.parts)
     for temperature in _TEMPERATURES:
-        local, _ = local_step(problem, problem.model.observation.annealed(q, temperature), weights, local)
+        local, _ = local_step(problem, problem.engine.annealed(q, temperature), weights, local)
     return local
 
 
-def _least_squares(observation: Any, part: Any, q: Any, chance: Array, inverse: Array) -> Any:
+def _least_squares(problem: Problem, part: Any, q: Any, chance: Array, inverse: Array) -> Any:
     """Near the codes that explain the rows best, by what the prior's probabilities leave unexplained."""
-    local = observation.init_rows(part, np.tile(chance, (len(part), 1)))
-    codes = observation.expected_codes(local) + observation.unexplained(part, q, local) @ inverse
-    return observation.init_rows(part, np.clip(codes, 0.0, 1.0) if can_move(observation) else codes)
+    engine = problem.engine
+    local = engine.init_rows(part, np.tile(chance, (len(part), 1)))
+    codes = engine.expected_codes(local) + engine.unexplained(part, q, local) @ inverse
+    are_bits = problem.model.observation.code_kind == "bits"
+    return engine.init_rows(part, np.clip(codes, 0.0, 1.0) if are_bits else codes)

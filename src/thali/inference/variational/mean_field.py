@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from thali.core.model import Model
-from thali.core.protocols.observation import Family, MeanFieldRows, OwnStart, ScaledFeatures
+from thali.core.protocols.engines.chains import ChainRows, OwnStart, StartRows
+from thali.core.protocols.engines.mean_field import Family, MeanFieldRows, ScaledFeatures
 from thali.core.protocols.prior import AdaptiveWeights, VariationalWeights
 from thali.core.registry import stored
 from thali.core.spec import Domain, Spec, at_least, not_negative, one_of, setting
 from thali.errors import InvalidParameterError
-from thali.inference.samplers.column_moves import can_move
 from thali.inference.starts.spectral import low_rank_completion, source_start, spectral_start, start_units
 from thali.inference.variational.ascent import (
     Problem,
@@ -96,21 +96,24 @@ class MeanField(Spec):
         n_features, can_grow, prior = self._room(model.prior, X.shape[0])
         model = Model(prior, model.observation)
         problem = split_rows(model, X, family, _STAGES if self.gradual else 1)
-        binary, matrix = can_move(model.observation), None
-        if hasattr(model.observation, "as_matrix") and not isinstance(model.observation, OwnStart):
+        matrix, observation = None, model.observation
+        if observation.has(StartRows) and not observation.has(OwnStart):
             few = X.shape[0] * X.shape[1] <= _WHOLE
-            matrix, has_offset = model.observation.as_matrix(model.observation.prepare(X if few else X[:1]))
+            data = observation.engine(ChainRows).prepare(X if few else X[:1])
+            matrix, has_offset = observation.engine(StartRows).matrix(data)
             if not few:
                 matrix = None
+            elif observation.code_kind == "bits":
+                matrix = low_rank_completion(matrix)
             else:
-                matrix = low_rank_completion(matrix) if binary else matrix / start_units(model.observation, matrix)
+                matrix = matrix / start_units(observation, matrix)
             problem = problem._replace(has_offset=has_offset)
-        scope = Scope(n_features, can_grow, binary, n_trials(X.shape[0] * X.shape[1]))
+        scope = Scope(n_features, can_grow, n_trials(X.shape[0] * X.shape[1]))
         return MeanFieldData(problem, scope, matrix)
 
     def _room(self, prior: Any, n_rows: int) -> tuple[int, bool, Any]:
         """(most features in use, whether the factor of the weights may grow, the prior with our truncation)."""
-        fixed = getattr(prior, "n_features", None) or getattr(prior, "truncation", None)
+        fixed = prior.n_features or prior.get_params(deep=False).get("truncation")
         asked = self.truncation
         if fixed is not None:
             if asked is not None and asked > fixed:
@@ -153,18 +156,19 @@ class MeanField(Spec):
     def _codes(self, rng: Generator, data: MeanFieldData, kind: str) -> Array:
         """Where a restart begins."""
         n_rows, matrix, observation = data.problem.n_rows, data.matrix, data.problem.model.observation
-        if isinstance(observation, OwnStart):  # a model that knows better; its rows need a feature
+        if observation.has(OwnStart):  # a model that knows better; its rows need a feature
             n = 1 if kind == "empty" else min(data.scope.n_features, self._n_random(rng, data))
-            return observation.start_codes(rng, data.problem.data, n)
+            return observation.engine(OwnStart).start_codes(rng, data.problem.data, n)
+        are_bits = observation.code_kind == "bits"
         if kind == "empty":
             return np.zeros((n_rows, 0))
         if kind == "random":
             n = min(data.scope.n_features, self._n_random(rng, data))
             codes = 0.25 + 0.5 * rng.random((n_rows, n))
-            return codes if data.scope.binary else codes * rng.choice([-1.0, 1.0], size=(n_rows, n))
+            return codes if are_bits else codes * rng.choice([-1.0, 1.0], size=(n_rows, n))
         if matrix is None:
             return self._sampled_codes(rng, data)
-        if not data.scope.binary:
+        if not are_bits:
             return source_start(rng, matrix)
         return spectral_start(rng, matrix, has_offset=data.problem.has_offset).astype(float)
 
@@ -172,7 +176,7 @@ class MeanField(Spec):
         """The sources of some of the rows, and where all rows lie along them."""
         problem, nothing = data.problem, np.zeros((data.problem.n_rows, 0))
         empty = begin(problem, problem.model.prior.init_weights(problem.n_rows), nothing)
-        if data.scope.binary:
+        if problem.model.observation.code_kind == "bits":
             found = spectral_birth(rng, problem, empty, _LOOKED_AT, problem.has_offset)
         else:
             found = source_birth(rng, problem, empty, _LOOKED_AT)
@@ -190,7 +194,7 @@ class MeanField(Spec):
         little = max(least, _SLOW * abs(state.bound))
         new = ascend(data.problem, state)._replace(searched=state.searched)
         slow = max(_SLOW * abs(state.bound), 1.0)  # nats
-        if new.bound - state.bound < slow and isinstance(model.observation, ScaledFeatures):
+        if new.bound - state.bound < slow and model.observation.has(ScaledFeatures):
             other = stretched(data.problem, new)
             new = other._replace(searched=state.searched) if other.bound > new.bound else new
         gain = new.bound - state.bound
@@ -207,9 +211,10 @@ class MeanField(Spec):
         _, _, q, weights, bound, _ = state = sort_features(data.problem, state)
         whole = type(state.local[0])(*(np.concatenate(fields) for fields in zip(*state.local, strict=True)))
         observation = data.problem.model.observation
-        if isinstance(observation, ScaledFeatures):
-            signs = observation.signs(q)
-            whole, q = observation.turned(whole, signs), observation.turned(q, signs)
+        if observation.has(ScaledFeatures):
+            engine = observation.engine(ScaledFeatures)
+            signs = engine.signs(q)
+            whole, q = engine.turned(whole, signs), engine.turned(q, signs)
         return Variational(data.problem.model, Factors(whole, q, weights, bound))
 
     def remarks(self, data: MeanFieldData) -> dict[str, float]:
@@ -218,7 +223,7 @@ class MeanField(Spec):
 
 def _hot_pass(problem: Problem, state: State, temperature: float) -> State:
     """A pass whose rows see flattened evidence; the hyperparameters wait, since noise and heat look alike."""
-    q = problem.model.observation.annealed(state.q, temperature)
+    q = problem.engine.annealed(state.q, temperature)
     local, statistics = local_step(problem, q, state.weights, state.local)
     return global_step(problem, local, statistics, state.q, state.weights, learn=False)
 

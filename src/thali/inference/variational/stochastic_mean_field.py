@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from thali.core.model import Model
-from thali.core.protocols.observation import Family, MeanFieldRows
+from thali.core.protocols.engines.mean_field import Family, MeanFieldRows
 from thali.core.protocols.prior import AdaptiveWeights, VariationalWeights
 from thali.core.registry import stored
 from thali.core.spec import Domain, Spec, at_least, not_negative, one_of, setting
@@ -150,7 +150,7 @@ class StochasticMeanField(Spec):
         """Sum of squares that the features leave of each row."""
         problem = split_rows(state.model, X, self.family)
         local, _ = local_step(problem, state.q, state.weights, _first_rows(problem, state), self.n_inner)
-        unexplained = state.model.observation.unexplained
+        unexplained = problem.engine.unexplained
         left = (unexplained(part, state.q, mine) for part, mine in zip(problem.parts, local, strict=True))
         return np.concatenate([np.einsum("nd,nd->n", R, R) for R in left])
 

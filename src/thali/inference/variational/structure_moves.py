@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from thali.core.protocols.observation import OwnStart
 from thali.inference.variational.ascent import Problem, State, arrange, ascend, explained, global_step, n_weights, refit
 from thali.inference.variational.births import direction_birth, row_birth, source_birth, spectral_birth
 
@@ -23,11 +22,10 @@ _WORK, _FEWEST, _MOST = 8_000_000, 8, 32  # trials without success after which t
 
 
 class Scope(NamedTuple):
-    """What moves may do: how many features there can be, whether their bits are all there is, and how many trials."""
+    """What moves may do: how many features there can be, and how many trials."""
 
     n_features: int
     can_grow: bool  # the factor of the weights
-    binary: bool
     n_trials: int
 
 
@@ -45,8 +43,7 @@ def n_trials(n_cells: int) -> int:
 def improve(rng: Generator, problem: Problem, state: State, scope: Scope, least: float) -> tuple[State, bool]:
     """(state, whether its bound is higher by at least `least`): after the first trial that succeeds, if any does."""
     state = prune(problem, state)
-    positive = isinstance(problem.model.observation, OwnStart)
-    moves = _BINARY if scope.binary else _POSITIVE if positive else _WEIGHTED
+    moves = _MOVES[problem.model.observation.code_kind]
     for _ in range(scope.n_trials):
         change = moves[rng.integers(len(moves))](rng, problem, state)
         if change is None:
@@ -59,15 +56,15 @@ def improve(rng: Generator, problem: Problem, state: State, scope: Scope, least:
 
 def changed(problem: Problem, state: State, scope: Scope, change: Change) -> State:
     """The state after a change, features and weights fitted to the rows as they are."""
-    observation = problem.model.observation
+    engine = problem.engine
     kept = np.delete(np.arange(state.n_features), change.drop)
     _, _, q, weights, _, _ = state = arrange(problem, state, kept)
     local = state.local
     new = np.zeros((problem.n_rows, 0)) if change.codes is None else change.codes
     for column in new.T[: scope.n_features - len(kept)]:
         edges = zip(local, problem.starts[:-1], problem.starts[1:], strict=True)
-        local = tuple(observation.add_column(mine, column[a:b]) for mine, a, b in edges)
-        q = observation.add_feature(q)
+        local = tuple(engine.add_column(mine, column[a:b]) for mine, a, b in edges)
+        q = engine.add_feature(q)
     weights = enough_weights(problem, weights, local[0].z_prob.shape[1], can_grow=scope.can_grow)
     return refit(problem, local, q, weights)
 
@@ -195,12 +192,12 @@ def _sum(rng: Generator, problem: Problem, state: State) -> Change | None:
     """One feature in the place of two that are alike, its codes the sum of theirs: for features that are positive."""
     if state.n_features < 2:
         return None
-    observation = problem.model.observation
-    features = observation.variational_codebook(state.q)["features"]
+    engine = problem.engine
+    features = engine.codebook(state.q).features
     features = features / np.linalg.norm(features, axis=1, keepdims=True)
     chance = (0.02 + (features @ features.T) ** 2) * (1.0 - np.eye(len(features)))
     pair = divmod(int(rng.choice(chance.size, p=chance.ravel() / chance.sum())), len(features))
-    codes = np.concatenate([observation.expected_codes(mine)[:, pair].sum(axis=1) for mine in state.local])
+    codes = np.concatenate([engine.expected_codes(mine)[:, pair].sum(axis=1) for mine in state.local])
     return Change(pair, codes[:, None])
 
 
@@ -221,3 +218,4 @@ _WEIGHTED = (
     _rebirth(direction_birth, 0, 1), _rebirth(direction_birth, 1, 1), _death,
 )  # fmt: skip
 _POSITIVE = (_rebirth(direction_birth, 0, 1), _rebirth(direction_birth, 1, 1), _death, _death, _sum, _sum)
+_MOVES = {"bits": _BINARY, "real": _WEIGHTED, "positive": _POSITIVE}

@@ -1,37 +1,37 @@
 """The sweeps of a linear-Gaussian model with its features drawn beside Z."""
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
 from thali.core.binary import non_empty
+from thali.core.observation import Engine
 from thali.kernels.bits.conditional_rows import conditional_sweep
 from thali.kernels.bits.importance_rows import importance_sweep
 from thali.kernels.bits.weighted_rows import weighted_sweep
-from thali.observations.gaussian.data import GaussianData, GaussianRows
+from thali.observations.gaussian.data import GaussianData
+from thali.observations.gaussian.model import GaussianModel
+from thali.observations.gaussian.room import room_for
+from thali.observations.gaussian.rows import BitRows, GaussianRows
 
 Array = np.ndarray
 
 
-class ConditionalGaussian:
-    """ConditionalRows of a model with `units`, `drawn_features`, `offset`, `feature_var`, `room_for` and `rows`."""
+class ConditionalGaussian(Engine):
+    """ConditionalRows and ImportanceRows of a model whose codes are bits."""
 
-    if TYPE_CHECKING:
-        units: Any
-        offset: Any
-        feature_var: Any
-        drawn_features: Any
-        room_for: Any
-        rows: Any
+    model: GaussianModel
+
+    def __init__(self, model: GaussianModel) -> None:
+        super().__init__(model)
+        self.rows = BitRows(model)
 
     def conditional_sweep(
         self, rng: np.random.Generator, data: GaussianData, local: GaussianRows, log_odds: Array, new_rate: float
     ) -> GaussianRows:
-        noise, scale = self.units
-        X, _, _ = data.standardised(self.offset, scale, local.filled)
+        noise, scale = self.model.units
+        X, _, _ = data.standardised(self.model.offset, scale, local.filled)
         K = local.z.shape[1]
-        feature_var = float(self.feature_var)
-        A = self.drawn_features(rng, local)
+        feature_var = float(self.model.feature_var)
+        A = self.rows.drawn_features(rng, local)
         Z, A, counts = _with_room(local.z, A, K + (0 if new_rate == 0 else 8 + K // 4))
         row, pending = 0, -1
         while row < data.n_rows:
@@ -40,9 +40,9 @@ class ConditionalGaussian:
                 log_odds, new_rate, noise, feature_var, row, pending, rng,
             )  # fmt: skip
             if row < data.n_rows:
-                Z, A, counts = _with_room(Z[:, :K], A[:K], self.room_for(K + pending, data, new_rate))
-        filled = data.take_filled(self.offset, scale, local.filled)
-        return self.rows(data, Z[:, :K], filled)
+                Z, A, counts = _with_room(Z[:, :K], A[:K], room_for(K + pending, data.n_rows, data.n_dims, new_rate))
+        filled = data.take_filled(self.model.offset, scale, local.filled)
+        return self.rows.rows(data, Z[:, :K], filled)
 
     def importance_sweep(
         self,
@@ -53,18 +53,20 @@ class ConditionalGaussian:
         new_rate: float,
         n_candidates: int,
     ) -> GaussianRows:
-        noise, scale = self.units
-        X, _, _ = data.standardised(self.offset, scale, local.filled)
+        noise, scale = self.model.units
+        X, _, _ = data.standardised(self.model.offset, scale, local.filled)
         K = local.z.shape[1]
-        Z, A, counts = _with_room(local.z, self.drawn_features(rng, local), K + (0 if new_rate == 0 else 8 + K // 4))
+        Z, A, counts = _with_room(
+            local.z, self.rows.drawn_features(rng, local), K + (0 if new_rate == 0 else 8 + K // 4)
+        )
         K, Z, _, _ = importance_sweep(
             X, data.missing_start, data.missing_dim, Z, K, A, counts,
-            log_odds, new_rate, noise, float(self.feature_var), n_candidates, rng,
+            log_odds, new_rate, noise, float(self.model.feature_var), n_candidates, rng,
         )  # fmt: skip
         if local.z.shape[1] < K:
-            self.room_for(K, data, new_rate)
-        filled = data.take_filled(self.offset, scale, local.filled)
-        return self.rows(data, Z[:, :K], filled)
+            room_for(K, data.n_rows, data.n_dims, new_rate)
+        filled = data.take_filled(self.model.offset, scale, local.filled)
+        return self.rows.rows(data, Z[:, :K], filled)
 
     def weighted_sweep(
         self,
@@ -75,15 +77,15 @@ class ConditionalGaussian:
         unused: Array,
         level: float = 0.0,
     ) -> GaussianRows:
-        noise, scale = self.units
-        X, _, _ = data.standardised(self.offset, scale, local.filled)
-        A = self.drawn_features(rng, local)
-        fresh = np.sqrt(self.feature_var) * rng.standard_normal((len(unused), data.n_dims))
+        noise, scale = self.model.units
+        X, _, _ = data.standardised(self.model.offset, scale, local.filled)
+        A = self.rows.drawn_features(rng, local)
+        fresh = np.sqrt(self.model.feature_var) * rng.standard_normal((len(unused), data.n_dims))
         Z = np.hstack([local.z, np.zeros((data.n_rows, len(unused)), np.uint8)])
         weights = np.concatenate([used, unused])
         weighted_sweep(X, data.missing_start, data.missing_dim, Z, np.vstack([A, fresh]), weights, level, noise, rng)
-        filled = data.take_filled(self.offset, scale, local.filled)
-        return self.rows(data, non_empty(Z), filled)
+        filled = data.take_filled(self.model.offset, scale, local.filled)
+        return self.rows.rows(data, non_empty(Z), filled)
 
 
 def _with_room(Z: Array, A: Array, room: int) -> tuple[Array, Array, Array]:

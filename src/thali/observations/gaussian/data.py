@@ -1,13 +1,10 @@
-"""What Gaussian observation models share: checked data, its working form, and the collapsed likelihood in K-space."""
+"""The data of Gaussian models: checked, and in the form that sweeps need."""
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.special import gammainc, gammaincinv
 
-from thali.core.registry import stored
 from thali.core.statistics import add
 from thali.data.plain_numbers import plain_numbers
 from thali.errors import InvalidDataError
@@ -21,16 +18,6 @@ class DimSums(NamedTuple):
 
     total: Array
     square: Array
-
-
-@stored("GaussianRows")
-class GaussianRows(NamedTuple):
-    """Row variables of a Gaussian model, and the statistics that go with them."""
-
-    z: Array  # (n_rows, n_features) uint8
-    gram: Array  # z'z, exact (whole numbers)
-    cross: Array  # z'X in the data's units, missing cells filled
-    filled: Array  # the missing cells, in row-major order
 
 
 def check_real(X: Any) -> Array:
@@ -158,61 +145,3 @@ class GaussianData:
             values = values + offset[self.missing_dim]
         self._held = None  # computed anew from the state, so that a restored chain has the same bits
         return values
-
-
-class Spectrum(NamedTuple):
-    """Eigenvalues of Z'Z and what the collapsed likelihood needs besides, so that it costs O(K) to evaluate.
-
-    log p(X | Z) = -N D/2 log(2 pi s) - D/2 sum log(1 + lam f/s) - (square - sum power / (lam + s/f)) / (2 s),
-    s the noise and f the feature variance.
-    """
-
-    lam: Array
-    power: Array  # |u_i' Z'X|^2
-    square: float  # |X|^2
-    n_rows: int
-    n_dims: int
-
-    def log_likelihood(self, noise_var: float, feature_var: float) -> float:
-        # eq: DV09.collapsed-likelihood
-        ratio = feature_var / noise_var
-        with np.errstate(over="ignore", invalid="ignore"):  # of an absurd ratio, which has no probability
-            explained = float((self.power / (self.lam + 1.0 / ratio)).sum())
-            spread = float(np.log1p(self.lam * ratio).sum())
-        return (
-            -0.5 * self.n_rows * self.n_dims * math.log(2 * math.pi * noise_var)
-            - 0.5 * self.n_dims * spread
-            - 0.5 * max(self.square - explained, 0.0) / noise_var
-        )
-
-
-def spectrum(gram: Array, cross: Array, square: float, n_rows: int, n_dims: int) -> Spectrum:
-    lam, vectors = np.linalg.eigh(gram)
-    power = ((vectors.T @ cross) ** 2).sum(axis=1)
-    return Spectrum(np.maximum(lam, 0.0), power, square, n_rows, n_dims)
-
-
-def draw_truncated_inverse_gamma(rng: np.random.Generator, shape: float, scale: Array, floor: Array) -> Array:
-    """InverseGamma(shape, scale_d) restricted to values >= floor_d, by inversion."""
-    if not np.any(floor > 0):
-        return scale / rng.gamma(shape, size=np.shape(scale))
-    u = rng.random(np.shape(scale))
-    with np.errstate(divide="ignore", over="ignore"):
-        highest = np.where(floor > 0, scale / np.where(floor > 0, floor, 1.0), np.inf)
-    below = gammainc(shape, highest)  # P(precision below its ceiling)
-    precision = gammaincinv(shape, u * below)
-    # where all but nothing of the mass lies below the floor, the floor is the answer to rounding
-    return np.where((precision > 0) & (below > 1e-280), np.maximum(scale / np.maximum(precision, 1e-300), floor), floor)
-
-
-def with_room(Z: Array, gram: Array, cross: Array, room: int) -> tuple[Array, Array, Array]:
-    """Copies with `room` columns (at least one), the unused ones zero."""
-    K = Z.shape[1]
-    room = max(room, 1)
-    larger = np.zeros((len(Z), room), dtype=np.uint8)
-    larger[:, :K] = Z
-    larger_gram = np.zeros((room, room))
-    larger_gram[:K, :K] = gram
-    larger_cross = np.zeros((room, cross.shape[1]))
-    larger_cross[:K] = cross
-    return larger, larger_gram, larger_cross

@@ -16,7 +16,7 @@ class Pattern(NamedTuple):
     dims: Array
 
 
-class HardData(NamedTuple):
+class PointData(NamedTuple):
     """Data as the error sees them: without a fixed offset (or the mean, if it is learned), each dim in its unit.
 
     A learned offset is a last feature that every row has: it is not in Z, but the last row of the features.
@@ -63,10 +63,10 @@ class HardData(NamedTuple):
 class Statistics:
     """Z'Z of each pattern of missing cells, and Z'X: enough to fit the features and to judge a row or a column.
 
-    Z is here as `HardData.dense` gives it.
+    Z is here as `PointData.dense` gives it.
     """
 
-    def __init__(self, data: HardData, Z: Array) -> None:
+    def __init__(self, data: PointData, Z: Array) -> None:
         self.data = data
         dense = data.dense(Z)
         self.cross = dense.T @ data.X

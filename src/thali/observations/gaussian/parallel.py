@@ -8,10 +8,11 @@ anew. What a column is cannot change meanwhile, so that every row of the half is
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from thali.core.observation import Engine
 from thali.kernels.bits.parallel_rows import BLOCK
 from thali.kernels.bits.parallel_sweep import (
     CHUNK,
@@ -25,22 +26,20 @@ from thali.kernels.bits.parallel_sweep import (
     sweep_rows,
 )
 from thali.numerics.threads import together
-from thali.observations.gaussian.data import GaussianData, GaussianRows
+from thali.observations.gaussian.data import GaussianData
+from thali.observations.gaussian.model import GaussianModel
+from thali.observations.gaussian.room import room_for
+from thali.observations.gaussian.rows import BitRows, GaussianRows
 
 Array = np.ndarray
 
 _LEAST_ROWS = 16 * BLOCK  # for a thread: with fewer it takes longer to wake it than to draw them
 
 
-class ParallelGaussian:
-    """ParallelRows of a model with `units`, `offset`, `feature_var`, `room_for` and `drawn_features`."""
+class ParallelGaussian(Engine):
+    """ParallelRows of a model whose codes are bits."""
 
-    if TYPE_CHECKING:
-        units: Any
-        offset: Any
-        feature_var: Any
-        room_for: Any
-        drawn_features: Any
+    model: GaussianModel
 
     def parallel_sweep(
         self,
@@ -52,7 +51,7 @@ class ParallelGaussian:
         n_threads: int | None = None,
     ) -> GaussianRows:
         n_rows, K = local.z.shape
-        features, counts = self.drawn_features(rng, local), np.diag(local.gram).astype(np.int64)
+        features, counts = BitRows(self.model).drawn_features(rng, local), np.diag(local.gram).astype(np.int64)
         keys = rng.integers(2**64, size=2, dtype=np.uint64)
         room = K if new_rate == 0 else 8 + K + K // 4
         weights = draw_weights(np.concatenate([counts, np.ones(room - K, np.int64)]))
@@ -67,7 +66,7 @@ class ParallelGaussian:
                 gram, cross = np.sum(grams[:, :J, :J], axis=0), np.sum(crosses[:, :J], axis=0)
                 return GaussianRows(kept[: n_rows * J].reshape(n_rows, J), gram, cross, filled)
             # once more from the beginning, with the same draws: they depend on the keys only
-            room = self.room_for(int(shared[N_COLUMNS] + shared[N_BORN]), data, new_rate)
+            room = room_for(int(shared[N_COLUMNS] + shared[N_BORN]), n_rows, data.n_dims, new_rate)
             weights = np.concatenate([weights, draw_weights(np.ones(room - len(weights), np.int64))])
 
     def _sweep_arrays(
@@ -76,8 +75,8 @@ class ParallelGaussian:
     ) -> tuple[Array, tuple[Any, ...], tuple[Array, ...]]:  # fmt: skip
         """(what threads share, arguments of `sweep_rows`, those that get the results), with room for the weights."""
         (n_rows, n_dims), K, room = data.X.shape, len(features), len(weights)
-        noise, scale = self.units
-        offset = np.zeros(n_dims) if self.offset is None else np.array(self.offset, dtype=float)
+        noise, scale = self.model.units
+        offset = np.zeros(n_dims) if self.model.offset is None else np.array(self.model.offset, dtype=float)
         scale = np.ones(n_dims) if scale is None else scale
         with np.errstate(divide="ignore"):  # a weight that rounds to 0 or 1
             odds = np.log(weights) - np.log1p(-weights)
@@ -91,8 +90,8 @@ class ParallelGaussian:
         part_owners, owners = np.empty((-(-n_rows // (2 * BLOCK)), room), np.int64), np.empty((2, room), np.int64)
         arguments = (
             data.X, offset, scale, data.missing_start, data.missing_dim, filled, np.ascontiguousarray(local.z), counts,
-            A, odds, new_rate, noise, float(self.feature_var), keys, shared, Z, part_owners, owners, born, born_rows,
-            kept, grams, crosses,
+            A, odds, new_rate, noise, float(self.model.feature_var), keys, shared, Z, part_owners, owners, born,
+            born_rows, kept, grams, crosses,
         )  # fmt: skip
         return shared, arguments, (kept, grams, crosses, filled)
 

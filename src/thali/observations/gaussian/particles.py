@@ -1,15 +1,20 @@
 """A population of particles for a linear-Gaussian model with one noise level, or fixed ones per dim."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from thali.core.distributions import NormalOffset, PerDim
+from thali.core.observation import Engine
+from thali.core.protocols.engines.particles import Filtered
 from thali.core.registry import stored
 from thali.errors import InvalidParameterError
 from thali.kernels.bits.particles import filter_rows, rebuild_particles
-from thali.observations.gaussian.data import GaussianData, GaussianRows, with_room
+from thali.observations.gaussian.data import GaussianData
+from thali.observations.gaussian.model import GaussianModel
+from thali.observations.gaussian.room import room_for, with_room
+from thali.observations.gaussian.rows import BitRows, GaussianRows
 
 Array = np.ndarray
 
@@ -36,29 +41,14 @@ class Particles(NamedTuple):
     roots: Array  # the particle before the first row that each descends from
 
 
-class Filtered(NamedTuple):
-    """What became of a batch of rows: the particles after the first `n_absorbed` of them, and remarks on each."""
+class GaussianParticles(Engine):
+    """ParticleRows of a model whose codes are bits."""
 
-    particles: Particles
-    n_absorbed: int
-    trace: Array  # (n_absorbed, 3) log mean weight, effective number of particles, mean number of columns
-    source: Array | None  # if it ended with a resampling: which particle took each place
+    model: GaussianModel
 
-
-class GaussianParticles:
-    """ParticleRows of a model with `units`, `offset`, `feature_var`, `room_for`, `from_standard`
-    and `standard_cross`."""
-
-    if TYPE_CHECKING:
-        noise_var: Any
-        offset: Any
-        per_dim: Any
-        units: Any
-        feature_var: Any
-        room_for: Any
-        from_standard: Any
-        standard_cross: Any
-        from_origin: Any
+    def __init__(self, model: GaussianModel) -> None:
+        super().__init__(model)
+        self.rows = BitRows(model)
 
     def check_particles(self) -> None:
         """Every particle sees the same standardised data, so what standardises them cannot be learned."""
@@ -66,7 +56,7 @@ class GaussianParticles:
             ("noise_var", PerDim, "give an array with one per dim, or learn one level: InverseGamma(...)"),
             ("offset", NormalOffset, "give a vector, such as the mean of each dim"),
         ):
-            if isinstance(getattr(self, name), kind):
+            if isinstance(getattr(self.model, name), kind):
                 raise InvalidParameterError(
                     f"Particles can carry numbers of their own, but {name}={kind.__name__}() is a learned vector. "
                     f"Fix it ({remedy}), or use CollapsedGibbs(), which learns it."
@@ -109,8 +99,8 @@ class GaussianParticles:
         row i of X, t = table_of[particle]; n_features is the number of columns of a finite prior.
         """
         _, scale = currents[0].units
-        Y = self.from_origin(X)
-        Y = Y if self.offset is None else Y - self.offset
+        Y = self.model.from_origin(X)
+        Y = Y if self.model.offset is None else Y - self.model.offset
         Y = Y if scale is None else Y / scale
         missing = np.isnan(X)
         missing_start = np.concatenate([[0], np.cumsum(missing.sum(axis=1))]).astype(np.int64)
@@ -133,7 +123,7 @@ class GaussianParticles:
             if not drawn:
                 break
             most = int((p.n_columns + n_new).max())
-            room = self.room_for(most, _Size(p.n_rows + row + 1, X.shape[1]), float(new_rate.max()))
+            room = room_for(most, p.n_rows + row + 1, X.shape[1], float(new_rate.max()))
             particles = _with_columns(particles, room)
         particles = particles._replace(
             n_rows=particles.n_rows + row, n_cells=particles.n_cells + int(missing_start[row])
@@ -148,18 +138,18 @@ class GaussianParticles:
 
         A finite prior's unused columns come last.
         """
-        scale = self.units[1]
+        scale = self.model.units[1]
         filled = particles.filled[index, : particles.n_cells].copy()
         if scale is not None:
             filled *= scale[data.missing_dim]
-        if self.offset is not None:
-            filled += self.offset[data.missing_dim]
+        if self.model.offset is not None:
+            filled += self.model.offset[data.missing_dim]
         K = int(particles.n_columns[index])
         Z, gram, cross = with_room(
             particles.z[index, : particles.n_rows, :K], particles.gram[index, :K, :K], particles.cross[index, :K],
             n_features or K,
         )  # fmt: skip
-        return self.from_standard(Z, n_features or K, gram, cross, filled)
+        return self.rows.from_standard(Z, n_features or K, gram, cross, filled)
 
     def put_particle(self, particles: Particles, index: int, local: GaussianRows, data: GaussianData) -> Particles:
         """The particles, changed in place, with these row variables for one of them; then call `refreshed`.
@@ -169,17 +159,17 @@ class GaussianParticles:
         used = np.flatnonzero(np.diag(local.gram))
         if len(used) > particles.z.shape[2]:
             particles = _with_columns(particles, 2 * len(used))
-        scale = self.units[1]
+        scale = self.model.units[1]
         filled = local.filled
-        if self.offset is not None:
-            filled = filled - self.offset[data.missing_dim]
+        if self.model.offset is not None:
+            filled = filled - self.model.offset[data.missing_dim]
         if scale is not None:
             filled = filled / scale[data.missing_dim]
         particles.n_columns[index] = len(used)
         particles.z[index] = 0
         particles.z[index, : particles.n_rows, : len(used)] = local.z[:, used]
         particles.gram[index, : len(used), : len(used)] = local.gram[np.ix_(used, used)]
-        particles.cross[index, : len(used)] = self.standard_cross(local)[used]
+        particles.cross[index, : len(used)] = self.rows.standard_cross(local)[used]
         particles.filled[index, : particles.n_cells] = filled
         return particles
 
@@ -206,11 +196,6 @@ class GaussianParticles:
             used = slice(int(K[i]))
             if z[:, K[i] :].any() or not np.array_equal(z[:, used].T @ z[:, used], particles.gram[i, used, used]):
                 raise ValueError("its statistics are not those of its bits")
-
-
-class _Size(NamedTuple):
-    n_rows: int
-    n_dims: int
 
 
 def _variances(currents: Sequence[Any]) -> tuple[Array, Array]:

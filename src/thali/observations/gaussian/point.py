@@ -1,14 +1,17 @@
 """Bits and features as numbers, fitted by least squares: the linear-Gaussian model in the limit of no noise."""
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 import numpy as np
 
 from thali.core.binary import column_counts
 from thali.core.distributions import NormalOffset
+from thali.core.observation import Engine
 from thali.core.spec import is_distribution
 from thali.kernels.bits.point_rows import hard_sweep
-from thali.observations.gaussian.least_squares import HardData, Statistics
+from thali.observations.gaussian.codebook import GaussianCodebook
+from thali.observations.gaussian.least_squares import PointData, Statistics
+from thali.observations.gaussian.model import GaussianModel
 
 Array = np.ndarray
 
@@ -16,53 +19,44 @@ _ROUNDS = 8  # of a shared feature: who has it, what it is
 _LEAST = 0.01  # share of a dim's variance that counts as noise, however well it could be explained
 
 
-class HardGaussian:
-    """HardRows of a linear-Gaussian model.
+class PointGaussian(Engine):
+    """PointRows of a model whose codes are bits.
 
     A learned offset is fitted with the features, as one that every row has and that costs nothing. Where each dim has
     its own noise, errors are in units of its fixed noise variance, or of the variance of the dim if that is learned.
     """
 
-    if TYPE_CHECKING:
-        noise_var: Any
-        feature_var: Any
-        offset: Any
-        scale: Any
-        per_dim: Any
-        floor: Any
-        replace: Any
-        from_origin: Any
-        means: Any
+    model: GaussianModel
 
-    def hard_data(self, X: Array) -> HardData:
+    def prepare(self, X: Array) -> PointData:
         n_dims = X.shape[1]
-        has_offset = isinstance(self.offset, NormalOffset)
-        offset = self.offset.centre if has_offset else self.offset
+        has_offset = isinstance(self.model.offset, NormalOffset)
+        offset = self.model.offset.centre if has_offset else self.model.offset
         offset = np.zeros(n_dims) if offset is None else np.broadcast_to(offset, n_dims).astype(float)
         unit = np.ones(n_dims)
-        if self.per_dim:
-            unit = np.sqrt(self.scale if is_distribution(self.noise_var) else self.noise_var)
-        return HardData.of(self.from_origin(X), offset, unit, has_offset)
+        if self.model.per_dim:
+            unit = np.sqrt(self.model.scale if is_distribution(self.model.noise_var) else self.model.noise_var)
+        return PointData.of(self.model.from_origin(X), offset, unit, has_offset)
 
-    def hard_matrix(self, data: HardData) -> tuple[Array, bool]:
+    def matrix(self, data: PointData) -> tuple[Array, bool]:
         matrix = data.X if data.seen is None else np.where(data.seen > 0, data.X, np.nan)
         return matrix, data.has_offset
 
-    def hard_noise(self, data: HardData) -> tuple[float | None, float]:
-        if not is_distribution(self.noise_var):
-            return (1.0 if self.per_dim else float(self.noise_var)), 0.0
-        least = np.maximum(_LEAST * np.asarray(self.scale), self.floor(len(data.unit)))
+    def noise(self, data: PointData) -> tuple[float | None, float]:
+        if not is_distribution(self.model.noise_var):
+            return (1.0 if self.model.per_dim else float(self.model.noise_var)), 0.0
+        least = np.maximum(_LEAST * np.asarray(self.model.scale), self.model.floor(len(data.unit)))
         return None, float(np.mean(least / data.unit**2))
 
-    def hard_features(self, data: HardData, Z: Array) -> Array:
+    def features(self, data: PointData, Z: Array) -> Array:
         return Statistics(data, Z).features()
 
-    def hard_error(self, data: HardData, Z: Array, features: Array) -> float:
+    def error(self, data: PointData, Z: Array, features: Array) -> float:
         left = data.residual(Z, features)
         return float(np.einsum("nd,nd->", left, left))
 
-    def hard_sweep(
-        self, data: HardData, Z: Array, features: Array, penalty: float, limit: int, order: Array
+    def sweep(
+        self, data: PointData, Z: Array, features: Array, penalty: float, limit: int, order: Array
     ) -> tuple[Array, int]:
         row, total, K = 0, 0, Z.shape[1]
         features, X = data.split(features)
@@ -79,8 +73,8 @@ class HardGaussian:
                 return Z, total
             room = min(limit, 2 * K)
 
-    def hard_refit_sweep(
-        self, data: HardData, Z: Array, features: Array, penalty: float, limit: int, order: Array
+    def refit_sweep(
+        self, data: PointData, Z: Array, features: Array, penalty: float, limit: int, order: Array
     ) -> tuple[Array, int]:
         Z, K, total = Z.copy(), Z.shape[1], 0
         features, X = data.split(features)
@@ -106,11 +100,11 @@ class HardGaussian:
                 _, A, products, gram = _with_room(X, Z, features, K)
         return Z, total
 
-    def hard_worth(self, data: HardData, Z: Array) -> Array:
+    def worth(self, data: PointData, Z: Array) -> Array:
         return Statistics(data, Z).worth()[: Z.shape[1]]
 
-    def hard_column(
-        self, rng: np.random.Generator, data: HardData, Z: Array, features: Array, tries: int
+    def column(
+        self, rng: np.random.Generator, data: PointData, Z: Array, features: Array, tries: int
     ) -> tuple[Array, float]:
         left = data.residual(Z, features)
         size = np.einsum("nd,nd->n", left, left)
@@ -139,7 +133,7 @@ class HardGaussian:
         best = int(np.argmax(gains))
         return columns[:, best].astype(np.uint8), float(gains[best])
 
-    def hard_point(self, data: HardData, Z: Array, features: Array) -> tuple[Self, dict[str, Array]]:
+    def point(self, data: PointData, Z: Array, features: Array) -> tuple[GaussianModel, GaussianCodebook]:
         n_dims = data.X.shape[1]
         left = data.residual(Z, features) * data.unit
         n_seen = np.full(n_dims, len(Z)) if data.seen is None else data.seen.sum(axis=0)
@@ -148,24 +142,24 @@ class HardGaussian:
         if data.has_offset:
             changes["offset"] = data.offset + features[-1]
             features = features[:-1]
-        if is_distribution(self.noise_var):
+        if is_distribution(self.model.noise_var):
             var = np.einsum("nd,nd->d", left, left)
-            least = np.maximum(1e-9 * np.asarray(self.scale), self.floor(n_dims))
-            if self.per_dim:
+            least = np.maximum(1e-9 * np.asarray(self.model.scale), self.model.floor(n_dims))
+            if self.model.per_dim:
                 changes["noise_var"] = np.maximum(var / n_seen, least)
             else:
                 changes["noise_var"] = float(max(var.sum() / n_seen.sum(), least.mean()))
-        if is_distribution(self.feature_var):
-            unit = changes.get("noise_var", self.noise_var) if self.per_dim else 1.0
-            size = float(np.mean(features**2 / unit)) if len(features) else self.feature_var.centre
-            changes["feature_var"] = max(size, 1e-9 * self.feature_var.centre)
+        if is_distribution(self.model.feature_var):
+            unit = changes.get("noise_var", self.model.noise_var) if self.model.per_dim else 1.0
+            size = float(np.mean(features**2 / unit)) if len(features) else self.model.feature_var.centre
+            changes["feature_var"] = max(size, 1e-9 * self.model.feature_var.centre)
         K = len(features)
-        codebook = {"features": features, "gram_inv": np.zeros((K, K)), "counts": column_counts(Z)}
-        return self.replace(**changes), codebook
+        codebook = GaussianCodebook(features, column_counts(Z), np.zeros((K, K)))
+        return self.model.replace(**changes), codebook
 
-    def hard_completed(self, X: Array, Z: Array, codebook: dict[str, Array]) -> Array:
-        X = self.from_origin(X)
-        return np.where(np.isnan(X), self.means(Z, codebook["features"]), X)
+    def completed(self, X: Array, Z: Array, codebook: GaussianCodebook) -> Array:
+        X = self.model.from_origin(X)
+        return np.where(np.isnan(X), self.model.means(Z, codebook.features), X)
 
 
 def _with_room(X: Array, Z: Array, features: Array, room: int) -> tuple[Array, Array, Array, Array]:

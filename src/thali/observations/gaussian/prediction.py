@@ -1,44 +1,115 @@
-"""What a Gaussian model predicts from one posterior draw: cells and features, the features integrated out."""
+"""What a draw of a Gaussian model says of rows, its features integrated out.
 
+With A_d | draw ~ N(features_d, noise_var_d gram_inv) and codes v, a row is N(offset + v features, noise_var (1 + v
+gram_inv v')), cell by cell.
+"""
+
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
 
+from thali.core.codebook import Encoded
+from thali.core.observation import Engine
+from thali.kernels.bits.encode_rows import encode_rows
+from thali.kernels.bits.encode_sampled import encode_sampled
+from thali.observations.gaussian.codebook import GaussianCodebook
+from thali.observations.gaussian.model import GaussianModel
+from thali.rng import make_generator
+
 Array = np.ndarray
+Generator = np.random.Generator
+
+_ENUMERATED = 8  # with more features new rows are encoded by sampling
+_SCANS, _DRAWS = 120, 120
 
 
-class GaussianPrediction:
-    """For a concrete model X = offset + V A + noise with A_d | draw ~ N(features_d, noise_var_d gram_inv).
+class GaussianPredictions(Engine):
+    """CellMoments, and what of Predictions all Gaussian models share."""
 
-    Given a draw and codes v, a row is N(offset + v features, noise_var (1 + v gram_inv v')), cell by cell.
-    """
+    model: GaussianModel
 
-    noise_var: Any
-    feature_var: Any
-    per_dim: Any
-    origin: Any
-    from_origin: Any
-    means: Any
+    @property
+    def origin(self) -> Array | None:
+        return self.model.origin
 
-    def features_var(self, codebook: dict[str, Array]) -> Array:
-        """Posterior variance of each feature's values, (n_features, n_dims)."""
-        shape = codebook["features"].shape
-        return np.diag(codebook["gram_inv"])[:, None] * np.broadcast_to(self.noise_var, shape)
+    def means(self, codes: Array, codebook: Any) -> Array:
+        return self.model.means(codes, codebook.features)
 
-    def log_cells(self, X: Array, codes: Array, codebook: dict[str, Array]) -> Array:
-        """Log density of each cell of rows with these codes."""
+    def features_var(self, codebook: Any) -> Array:
+        return np.diag(codebook.gram_inv)[:, None] * np.broadcast_to(self.model.noise_var, codebook.features.shape)
+
+    def log_cells(self, X: Array, codes: Array, codebook: Any) -> Array:
         var = self._cell_var(codes, codebook)
-        residual = self.from_origin(X) - self.means(codes, codebook["features"])
+        residual = self.model.from_origin(X) - self.means(codes, codebook)
         return -0.5 * (np.log(2 * np.pi * var) + residual**2 / var)
 
-    def sample_rows(self, rng: np.random.Generator, codes: Array, codebook: dict[str, Array], n_unknown: Any) -> Array:
-        """A row for each row of codes, with `n_unknown` features from their prior beside the known ones."""
-        unit = np.asarray(self.noise_var if self.per_dim else 1.0)
-        var = self._cell_var(codes, codebook) + np.reshape(n_unknown, (-1, 1)) * (self.feature_var * unit)
-        mean = self.means(codes, codebook["features"])
+    def sample_rows(self, rng: Generator, codes: Array, codebook: Any, n_unknown: Array | int) -> Array:
+        model = self.model
+        unit = np.asarray(model.noise_var if model.per_dim else 1.0)
+        power = np.reshape(self.unknown_power(rng, n_unknown, len(codes)), (-1, 1))
+        var = self._cell_var(codes, codebook) + power * (model.feature_var * unit)
+        mean = self.means(codes, codebook)
         rows = mean + np.sqrt(var) * rng.standard_normal(mean.shape)
-        return rows if self.origin is None else rows + self.origin
+        return rows if model.origin is None else rows + model.origin
 
-    def _cell_var(self, codes: Array, codebook: dict[str, Array]) -> Array:
+    # ---- CellMoments
+
+    def from_origin(self, X: Array) -> Array:
+        return self.model.from_origin(X)
+
+    def cell_moments(self, mean: Array, var: Array, codebook: Any) -> tuple[Array, Array, Array]:
+        features, gram_inv = codebook.features, codebook.gram_inv
+        noise = np.broadcast_to(self.model.noise_var, (len(mean), features.shape[1]))
+        second = np.einsum("nk,nk->n", mean @ gram_inv, mean) + var @ np.diag(gram_inv)
+        return self.means(mean, codebook), noise, noise * second[:, None] + var @ features**2
+
+    @abstractmethod
+    def unknown_power(self, rng: Generator, n_unknown: Array | int, n_rows: int) -> Any:
+        """Sums of the squared codes of so many features that no row has yet, by row."""
+
+    def _cell_var(self, codes: Array, codebook: Any) -> Array:
         # eq: own.cell-predictive
-        return (1.0 + np.einsum("nk,nk->n", codes @ codebook["gram_inv"], codes))[:, None] * self.noise_var
+        return (1.0 + np.einsum("nk,nk->n", codes @ codebook.gram_inv, codes))[:, None] * self.model.noise_var
+
+
+class BitPredictions(GaussianPredictions):
+    """Predictions of a model whose codes are its bits."""
+
+    codebook_kind = GaussianCodebook
+
+    def codes(self, Z: Array, codebook: GaussianCodebook) -> Array:
+        return Z
+
+    def definite(self, rng: Generator, codebook: GaussianCodebook) -> GaussianCodebook:
+        return codebook  # features are integrated out of `encode`
+
+    def encode(self, X: Array, codebook: GaussianCodebook, log_odds: Array, new_rate: float) -> Encoded:
+        model = self.model
+        noise, scale = model.units
+        observed = ~np.isnan(X)
+        Y = np.where(observed, model.from_origin(X), 0.0)
+        if model.offset is not None:
+            Y = np.where(observed, Y - model.offset, 0.0)
+        features = codebook.features
+        change = np.zeros(len(X))
+        if scale is not None:
+            Y, features = Y / scale, features / scale
+            change = observed @ np.log(scale)
+        arguments = (
+            np.ascontiguousarray(Y), observed, np.ascontiguousarray(features), codebook.gram_inv,
+            np.asarray(log_odds, float), float(new_rate), noise, float(model.feature_var),
+        )  # fmt: skip
+        if len(features) <= _ENUMERATED:
+            presence, log_density = encode_rows(*arguments)
+        else:  # the same uniforms every time: encoding is a function of the row alone
+            uniforms = make_generator(0).random((_SCANS + _DRAWS, len(features)))
+            presence, log_density = encode_sampled(*arguments, uniforms[:_SCANS], uniforms[_SCANS:])
+        return Encoded(presence, presence, log_density - change)
+
+    def sample_codes(self, rng: Generator, encoded: Encoded, owner: Array) -> Array:
+        """Bits of the rows `owner`, drawn independently by their probabilities."""
+        return rng.random((len(owner), encoded.presence.shape[1])) < encoded.presence[owner]
+
+    def unknown_power(self, rng: Generator, n_unknown: Array | int, n_rows: int) -> Any:
+        return n_unknown

@@ -4,29 +4,33 @@ import math
 from typing import Any
 
 import numpy as np
+from scipy.special import gammainc, gammaincinv
 
 from thali.core.distributions import NormalOffset, PerDim
 from thali.core.spec import is_distribution
 from thali.numerics.slice_sampling import slice_sample_positive
-from thali.observations.gaussian.data import GaussianData, GaussianRows, draw_truncated_inverse_gamma
+from thali.observations.gaussian.data import GaussianData
+from thali.observations.gaussian.marginal import Spectrum
 
 Array = np.ndarray
 
 
 def resample_variances(
-    rng: np.random.Generator, spec: Any, current: Any, data: GaussianData, local: GaussianRows
+    rng: np.random.Generator, spec: Any, current: Any, data: GaussianData, local: Any, chain: Any
 ) -> Any:
-    """feature_var and one noise level given the offset, by slices; noise per dim without it; then the offset."""
+    """feature_var and one noise level given the offset, by slices; noise per dim without it; then the offset.
+
+    `chain` is the engine of `current` that knows the row variables `local`.
+    """
     learn_noise = is_distribution(spec.noise_var)
     if is_distribution(spec.feature_var) or (learn_noise and not isinstance(spec.noise_var, PerDim)):
-        current = _slice_variances(rng, spec, current, data, local)
+        current = _slice_variances(rng, spec, current, data, chain.spectrum(data, local))
     if isinstance(spec.noise_var, PerDim) or isinstance(spec.offset, NormalOffset):
-        current = _regress(rng, spec, current, data, local)
+        current = _regress(rng, spec, current, data, local, chain.totals(local))
     return current
 
 
-def _slice_variances(rng: np.random.Generator, spec: Any, current: Any, data: GaussianData, local: GaussianRows) -> Any:
-    parts = current.spectrum(data, local)
+def _slice_variances(rng: np.random.Generator, spec: Any, current: Any, data: GaussianData, parts: Spectrum) -> Any:
     noise = current.units[0]
     feature = float(current.feature_var)
     if is_distribution(spec.noise_var) and not isinstance(spec.noise_var, PerDim):
@@ -57,7 +61,7 @@ def _slice_variances(rng: np.random.Generator, spec: Any, current: Any, data: Ga
     return current
 
 
-def _regress(rng: np.random.Generator, spec: Any, current: Any, data: GaussianData, local: GaussianRows) -> Any:
+def _regress(rng: np.random.Generator, spec: Any, current: Any, data: GaussianData, local: Any, totals: Array) -> Any:
     """noise_var per dim with features and offset integrated out, then the offset given it with the features out.
 
     With V = [1, codes], M = V'V + diag(1/spread, r, ..., r) and h = V'(X - centre), per dim
@@ -68,7 +72,6 @@ def _regress(rng: np.random.Generator, spec: Any, current: Any, data: GaussianDa
     ridge = noise / float(current.feature_var)
     centre = spec.offset.centre if learn_offset else (0.0 if current.offset is None else current.offset)
     sums = data.sums(local.filled)
-    totals = current.totals(local)
     total = sums.total - data.n_rows * centre
     square = sums.square - 2 * centre * sums.total + data.n_rows * np.square(centre)
     cross = local.cross - np.outer(totals, np.broadcast_to(centre, data.n_dims))
@@ -93,3 +96,16 @@ def _regress(rng: np.random.Generator, spec: Any, current: Any, data: GaussianDa
         draw = np.linalg.solve(L.T, v + rng.standard_normal(v.shape) * sd)
         current = current.updated(offset=centre + draw[0])
     return current
+
+
+def draw_truncated_inverse_gamma(rng: np.random.Generator, shape: float, scale: Array, floor: Array) -> Array:
+    """InverseGamma(shape, scale_d) restricted to values >= floor_d, by inversion."""
+    if not np.any(floor > 0):
+        return scale / rng.gamma(shape, size=np.shape(scale))
+    u = rng.random(np.shape(scale))
+    with np.errstate(divide="ignore", over="ignore"):
+        highest = np.where(floor > 0, scale / np.where(floor > 0, floor, 1.0), np.inf)
+    below = gammainc(shape, highest)  # P(precision below its ceiling)
+    precision = gammaincinv(shape, u * below)
+    # where all but nothing of the mass lies below the floor, the floor is the answer to rounding
+    return np.where((precision > 0) & (below > 1e-280), np.maximum(scale / np.maximum(precision, 1e-300), floor), floor)

@@ -6,18 +6,23 @@ leak, and the bound is one of the evidence of that model. leak = 1 leaves no bit
 """
 
 import math
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.special import digamma, entr, gammaln
 
 from thali.core.binary import Array
-from thali.core.protocols.observation import Family
+from thali.core.observation import Engine
+from thali.core.protocols.engines.mean_field import Family
 from thali.core.registry import stored
 from thali.errors import InvalidParameterError
 from thali.kernels.counts.poisson_rows import allocate, hard_rows, independent_rows, joint_rows
 from thali.numerics.threads import in_spans
+from thali.observations.poisson.codebook import CountCodebook, of_gamma
 from thali.observations.poisson.data import CountData
+
+if TYPE_CHECKING:  # which builds on this module
+    from thali.observations.poisson_gamma import PoissonGamma
 
 _SURE = 1e-3  # how far from 0 and 1 bits are to begin with
 _ROWS = 50  # for which a thread of its own pays
@@ -62,17 +67,10 @@ class FeatureFactors(NamedTuple):
         return self.a_shape / self.a_rate
 
 
-class PoissonMeanField:
-    """`MeanFieldRows` of a Poisson-gamma model."""
+class PoissonMeanField(Engine):
+    """MeanFieldRows of a Poisson-gamma model."""
 
-    feature_shape: float
-    weight_shape: float
-    weight_rate: Any
-    leak: float
-    learned: dict[str, Any]
-    log_hyper: Any
-    features_rate: Any
-    replace: Any
+    model: "PoissonGamma"
 
     def row_data(self, X: Any) -> CountData:
         return CountData.of(X)
@@ -80,7 +78,7 @@ class PoissonMeanField:
     # ---- where to begin
 
     def init_features(self, data: CountData, n_features: int, family: Family) -> FeatureFactors:
-        if family.bits == "hard" and self.leak == 1.0:
+        if family.bits == "hard" and self.model.leak == 1.0:
             raise InvalidParameterError("PoissonGamma(leak=1) has no bits that could be hard. Leave leak out.")
         if family.features != "joint":
             raise InvalidParameterError(
@@ -88,17 +86,17 @@ class PoissonMeanField:
                 "counts. Leave features out."
             )
         concrete = self._concrete(data, n_features)
-        shape = np.full((n_features, data.n_dims), float(self.feature_shape))
+        shape = np.full((n_features, data.n_dims), float(self.model.feature_shape))
         rate = np.full((n_features, 1), concrete.features_rate(data.n_dims))
-        return _features(family, concrete, self.leak, shape, rate)
+        return _features(family, concrete, self.model.leak, shape, rate)
 
-    def _concrete(self, data: CountData, n_features: int) -> Self:
+    def _concrete(self, data: CountData, n_features: int) -> "PoissonGamma":
         """This model with a learned rate of weights at which the expected size of a row is that of the data."""
-        if "weight_rate" not in self.learned:
-            return self
+        if "weight_rate" not in self.model.learned:
+            return self.model
         size = data.counts.sum() / len(data) if len(data) else 1.0
-        expected = self.feature_shape * data.n_dims / self.features_rate(data.n_dims) * min(n_features, 5)
-        return self.replace(weight_rate=float(self.weight_shape * expected / max(size, 1e-3)))
+        expected = self.model.feature_shape * data.n_dims / self.model.features_rate(data.n_dims) * min(n_features, 5)
+        return self.model.replace(weight_rate=float(self.model.weight_shape * expected / max(size, 1e-3)))
 
     def init_rows(self, data: CountData, codes: Array) -> RowFactors:
         """Weights where codes are weights; where they are bits, such that the row's size is that of its counts."""
@@ -108,7 +106,7 @@ class PoissonMeanField:
         total = codes.sum(axis=1)
         scale = np.divide(sizes, total, out=np.zeros(len(codes)), where=total > 0)
         w = np.maximum(codes * scale[:, None], 0.01 * (1.0 + sizes)[:, None] / max(codes.shape[1], 1))
-        shape = self.weight_shape + w
+        shape = self.model.weight_shape + w
         rate = shape / np.maximum(w, 1e-300)
         return RowFactors(z_prob, shape, rate, rate.copy())
 
@@ -186,8 +184,8 @@ class PoissonMeanField:
         # eq: PCB11.counts-features
         shape = model.feature_shape + statistics.allocated
         rate = model.features_rate(n_dims) + statistics.exposure
-        if learn and "weight_rate" in self.learned:
-            prior = self.learned["weight_rate"]
+        if learn and "weight_rate" in self.model.learned:
+            prior = self.model.learned["weight_rate"]
             # eq: own.counts-weight-rate
             top = statistics.n_weights * model.weight_shape + prior.shape - 1.0
             model = model.replace(weight_rate=float(max(top, 1e-3) / (statistics.weight + prior.rate)))
@@ -204,7 +202,7 @@ class PoissonMeanField:
         )  # fmt: skip
         c, r = model.weight_shape, model.weight_rate
         weights = statistics.n_weights * c * math.log(r) - r * statistics.weight
-        return float(likelihood - divergence.sum() + weights + statistics.rest + self.log_hyper(model))
+        return float(likelihood - divergence.sum() + weights + statistics.rest + self.model.log_hyper(model))
 
     def annealed(self, q: FeatureFactors, temperature: float) -> FeatureFactors:
         """Above temperature 1 there are no bits, hard or soft: with a leak between, weights would take their place, for
@@ -233,7 +231,7 @@ class PoissonMeanField:
         lost = (whole.z_prob * whole.w_shape / whole.w_on)[rows][:, gone].sum(axis=1, keepdims=True)
         mine = np.where(kept.z_prob > 0.5, kept.w_shape / kept.w_on, 0.0)[rows]
         w = mine + lost / kept.z_prob.shape[1]
-        shape = self.weight_shape + w
+        shape = self.model.weight_shape + w
         for field, values in zip(kept, (1 - _SURE, shape, shape / w, shape / w), strict=True):
             field[rows] = values
         return kept
@@ -245,8 +243,8 @@ class PoissonMeanField:
         usual = (local.z_prob * local.w_shape / local.w_on).sum(axis=1) / np.maximum(local.z_prob.sum(axis=1), 1.0)
         on = codes[z > 0.5]
         w = np.maximum(usual, usual.mean() if len(usual) else 1.0) * codes / (on.mean() if len(on) else 1.0)
-        shape = self.weight_shape + w
-        rate = shape / np.maximum(w, 0.1 * self.weight_shape)
+        shape = self.model.weight_shape + w
+        rate = shape / np.maximum(w, 0.1 * self.model.weight_shape)
         return RowFactors(*(np.column_stack(pair) for pair in zip(local, (z, shape, rate, rate), strict=True)))
 
     def add_feature(self, q: FeatureFactors) -> FeatureFactors:
@@ -261,16 +259,20 @@ class PoissonMeanField:
         """Dense: ask for a part of the rows."""
         return np.nan_to_num(data.dense() - self.expected_codes(local) @ q.mean)
 
-    # ---- what is known of rows
+    # ---- what is known of features and rows
+
+    def codebook(self, q: FeatureFactors) -> CountCodebook:
+        """Without counts: those are known to who has the factors of the rows."""
+        return of_gamma(q.a_shape, q.a_rate, np.zeros(len(q.a_shape)))
 
     def draw_rows(self, rng: np.random.Generator, local: RowFactors) -> tuple[Array, Array]:
-        chances = local.z_prob if self.leak < 1.0 else np.ones_like(local.z_prob)
+        chances = local.z_prob if self.model.leak < 1.0 else np.ones_like(local.z_prob)
         bits = (rng.random(chances.shape) < chances).astype(np.uint8)
         rate = np.where(bits, local.w_on, local.w_off)
         return bits, bits * rng.standard_gamma(local.w_shape) / rate
 
     def expected_codes(self, local: RowFactors) -> Array:
-        off = 0.0 if self.leak < 1.0 else (1 - local.z_prob) * local.w_shape / local.w_off
+        off = 0.0 if self.model.leak < 1.0 else (1 - local.z_prob) * local.w_shape / local.w_off
         return local.z_prob * local.w_shape / local.w_on + off
 
 

@@ -5,18 +5,22 @@ variates, is taken as one gamma variate of the same mean and variance, so that t
 one feature, Poisson where the features are definite.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import digamma, gammaln, xlogy
+from scipy.special import gammaln, xlogy
 
 from thali.core.binary import Array
-from thali.core.protocols.observation import Family
-from thali.observations.encoded import Encoded
+from thali.core.codebook import Encoded
+from thali.core.observation import Engine
+from thali.core.protocols.engines.mean_field import Family
+from thali.observations.poisson.codebook import CountCodebook
 from thali.observations.poisson.data import CountData
-from thali.observations.poisson.gibbs import CountRows
-from thali.observations.poisson.mean_field import FeatureFactors
+from thali.observations.poisson.mean_field import FeatureFactors, PoissonMeanField
 from thali.rng import make_generator
+
+if TYPE_CHECKING:  # which builds on this module
+    from thali.observations.poisson_gamma import PoissonGamma
 
 _PASSES, _TOL = 200, 1e-4  # of mean field on new rows: until no presence and no weight moves by this share
 _DRAWS, _KEPT = 200, 32  # of the codes of a new row: its density is estimated from the first, the second are kept
@@ -24,51 +28,43 @@ _IMPOSSIBLE = -1e6  # log density of counts in a row that has no feature, in pla
 _RARE = 0.01  # least probability with which either value of a bit is drawn for that
 
 
-class PoissonPrediction:
-    """For a concrete model."""
+class PoissonPredictions(Engine):
+    """Predictions of a Poisson-gamma model."""
 
-    feature_shape: float
-    weight_shape: float
-    weight_rate: Any
-    leak: float
-    features_rate: Any
-    features_law: Any
-    reconstruct: Any
-    check_data: Any
-    replace: Any
-    expected_codes: Any
-    init_rows: Any
-    annealed: Any
-    update_rows: Any
+    model: "PoissonGamma"
 
-    # ---- what is kept of features
+    codebook_kind = CountCodebook
+    origin = None
 
-    def codebook(self, data: CountData, local: CountRows) -> dict[str, Array]:
-        used = local.z.any(axis=0)
-        shape, rate = self.features_law(data, local)
-        v = local.v[:, used]
-        return of_gamma(shape[used], rate[used]) | {
-            "counts": local.z[:, used].sum(axis=0, dtype=np.int64),
-            "weights": v[v > 0].astype(np.float32),
-        }
+    def __init__(self, model: "PoissonGamma") -> None:
+        super().__init__(model)
+        self.mean_field = PoissonMeanField(model)
 
-    def variational_codebook(self, q: FeatureFactors) -> dict[str, Array]:
-        return of_gamma(q.a_shape, q.a_rate)
+    def codes(self, Z: Array, codebook: CountCodebook) -> Array:
+        assert codebook.weights is not None
+        codes = np.zeros(Z.shape)
+        codes[Z != 0] = codebook.weights
+        return codes
 
-    def definite(self, rng: np.random.Generator, codebook: dict[str, Array]) -> dict[str, Array]:
+    def means(self, codes: Array, codebook: CountCodebook) -> Array:
+        return self.model.reconstruct(codes, codebook.features)
+
+    # ---- features
+
+    def definite(self, rng: np.random.Generator, codebook: CountCodebook) -> CountCodebook:
         """Features drawn: what is not known of them shows when several draws are averaged."""
-        mean, spread = codebook["features"], codebook["features_spread"]
+        mean, spread = codebook.features, codebook.features_spread
         with np.errstate(divide="ignore", invalid="ignore"):
             shape = np.where(spread > 0, mean**2 / spread, 1.0)
         drawn = np.maximum(np.where(spread > 0, rng.standard_gamma(shape) * (mean / shape), mean), 1e-300)
-        return codebook | {"features": drawn, "log_features": np.log(drawn), "features_spread": np.zeros_like(drawn)}
+        return codebook.replace(features=drawn, log_features=np.log(drawn), features_spread=np.zeros_like(drawn))
 
-    def features_var(self, codebook: dict[str, Array]) -> Array:
-        return codebook["features_spread"]
+    def features_var(self, codebook: CountCodebook) -> Array:
+        return codebook.features_spread
 
     # ---- cells given codes
 
-    def log_cells(self, X: Array, codes: Array, codebook: dict[str, Array]) -> Array:
+    def log_cells(self, X: Array, codes: Array, codebook: CountCodebook) -> Array:
         """Log probability of each cell; X may have any values at cells that are not asked for."""
         mean, spread = self._rates(codes, codebook)
         x = np.maximum(X, 0.0)
@@ -82,12 +78,12 @@ class PoissonPrediction:
             definite = xlogy(x, mean) - mean - gammaln(x + 1.0)
         return np.where(np.isfinite(shape) & (shape < 1e9), mixed, definite)
 
-    def _rates(self, codes: Array, codebook: dict[str, Array]) -> tuple[Array, Array]:
+    def _rates(self, codes: Array, codebook: CountCodebook) -> tuple[Array, Array]:
         """Mean and variance of the rate of each cell."""
         codes = np.asarray(codes, dtype=float)
-        return codes @ codebook["features"] + 1e-300, codes**2 @ codebook["features_spread"]
+        return codes @ codebook.features + 1e-300, codes**2 @ codebook.features_spread
 
-    def sample_rows(self, rng: np.random.Generator, codes: Array, codebook: dict[str, Array], n_unknown: Any) -> Array:
+    def sample_rows(self, rng: np.random.Generator, codes: Array, codebook: CountCodebook, n_unknown: Any) -> Array:
         """A row for each row of codes, with `n_unknown` features from their prior beside the known ones."""
         mean, spread = self._rates(codes, codebook)
         with np.errstate(over="ignore"):
@@ -96,45 +92,49 @@ class PoissonPrediction:
         n_dims = rate.shape[1]
         counts = np.broadcast_to(np.asarray(n_unknown, dtype=np.int64), len(rate))
         for n in np.flatnonzero(counts):
-            w = rng.standard_gamma(self.weight_shape, counts[n]) / self.weight_rate
-            rate[n] += w @ (rng.standard_gamma(self.feature_shape, (counts[n], n_dims)) / self.features_rate(n_dims))
+            w = rng.standard_gamma(self.model.weight_shape, counts[n]) / self.model.weight_rate
+            rate[n] += w @ (
+                rng.standard_gamma(self.model.feature_shape, (counts[n], n_dims)) / self.model.features_rate(n_dims)
+            )
         return rng.poisson(rate).astype(float)
 
     # ---- new rows
 
-    def encode(self, X: Any, codebook: dict[str, Array], log_odds: Array, new_rate: float) -> Encoded:
+    def encode(self, X: Any, codebook: CountCodebook, log_odds: Array, new_rate: float) -> Encoded:
         """Presence and expected codes by mean field with the features as they are; the density by importance sampling
         from it, features at their mean, of the model without a leak."""
-        data = CountData.of(self.check_data(X))
+        data = CountData.of(self.model.check_data(X))
         local = self._fitted_rows(data, codebook, np.asarray(log_odds, dtype=float))
         log_density, draws = self._densities(data, local, codebook, np.asarray(log_odds, dtype=float), new_rate)
-        presence = local.z_prob if self.leak < 1.0 else np.ones_like(local.z_prob)
-        return Encoded(presence, self.expected_codes(local), log_density, draws)
+        presence = local.z_prob if self.model.leak < 1.0 else np.ones_like(local.z_prob)
+        return Encoded(presence, self.mean_field.expected_codes(local), log_density, draws)
 
-    def _fitted_rows(self, data: CountData, codebook: dict[str, Array], log_odds: Array) -> Any:
+    def _fitted_rows(self, data: CountData, codebook: CountCodebook, log_odds: Array) -> Any:
         """Mean field of the rows, to its end."""
-        features = codebook["features"]
-        q = FeatureFactors(Family(), self, self.leak, features, np.ones((len(features), 1)), codebook["log_features"])
-        local = self.init_rows(data, np.ones((len(data), len(features))))
-        hot = self.annealed(q, 2.0)
-        local, _ = self.update_rows(data, hot, local, log_odds, 10)
+        features = codebook.features
+        q = FeatureFactors(
+            Family(), self.model, self.model.leak, features, np.ones((len(features), 1)), codebook.log_features
+        )
+        local = self.mean_field.init_rows(data, np.ones((len(data), len(features))))
+        hot = self.mean_field.annealed(q, 2.0)
+        local, _ = self.mean_field.update_rows(data, hot, local, log_odds, 10)
         for _ in range(_PASSES // 10):
             before = local
-            local, _ = self.update_rows(data, q, local, log_odds, 10)
+            local, _ = self.mean_field.update_rows(data, q, local, log_odds, 10)
             moved = np.abs(local.z_prob - before.z_prob).max(initial=0.0)
             if max(moved, np.abs(local.w_shape / before.w_shape - 1).max(initial=0.0)) < _TOL:
                 break
         return local
 
     def _densities(
-        self, data: CountData, local: Any, codebook: dict[str, Array], log_odds: Array, new_rate: float
+        self, data: CountData, local: Any, codebook: CountCodebook, log_odds: Array, new_rate: float
     ) -> tuple[Array, Array]:
         """log p(x_n) of each row, and codes from their posterior (n_rows, n_draws, n_features)."""
-        features = codebook["features"]
+        features = codebook.features
         K = len(features)
         log_density, draws = np.zeros(len(data)), np.zeros((len(data), _KEPT, K), np.float32)
         log_on, log_off = -np.logaddexp(0.0, -log_odds), -np.logaddexp(0.0, log_odds)
-        totals, a, b = features.sum(axis=1), self.weight_shape, self.weight_rate
+        totals, a, b = features.sum(axis=1), self.model.weight_shape, self.model.weight_rate
         for n in range(len(data)):
             rng = make_generator(0)  # the same for every row: encoding is a function of the row alone
             some, hidden = slice(*data.start[n : n + 2]), slice(*data.missing_start[n : n + 2])
@@ -143,7 +143,7 @@ class PoissonPrediction:
             p = np.clip(local.z_prob[n], _RARE, 1 - _RARE)
             bits = rng.random((_DRAWS, K)) < p
             log_bits = np.where(bits, log_on - np.log(p), log_off - np.log1p(-p))
-            if self.leak == 1.0:
+            if self.model.leak == 1.0:
                 bits, log_bits = np.ones_like(bits), np.zeros(K)
             shape, on = local.w_shape[n], local.w_on[n]
             w = np.maximum(rng.standard_gamma(shape, (_DRAWS, K)) / on, 1e-300)
@@ -179,9 +179,9 @@ class PoissonPrediction:
         """Add features from their prior, Poisson(new_rate) of them to each draw of a row: only their sum over the dims
         without counts is needed."""
         for i in np.flatnonzero(rng.poisson(new_rate, len(rates))):
-            w = rng.standard_gamma(self.weight_shape) / self.weight_rate
-            shape, rate = self.feature_shape, self.features_rate(n_dims)
-            values = rng.standard_gamma(shape, rates.shape[1]) / rate
+            w = rng.standard_gamma(self.model.weight_shape) / self.model.weight_rate
+            shape, rate = self.model.feature_shape, self.model.features_rate(n_dims)
+            values = np.asarray(rng.standard_gamma(shape, rates.shape[1])) / rate
             rates[i] += w * values
             total[i] += w * (values.sum() + rng.standard_gamma(shape * max(n_seen - len(values), 0) + 1e-300) / rate)
 
@@ -189,13 +189,3 @@ class PoissonPrediction:
         """One of the draws of each of the rows `owner`."""
         assert encoded.draws is not None
         return encoded.draws[owner, rng.integers(encoded.draws.shape[1], size=len(owner))]
-
-
-def of_gamma(shape: Array, rate: Array) -> dict[str, Array]:
-    """What a codebook has of features that are Gamma(shape, rate)."""
-    rate = np.broadcast_to(rate, shape.shape)
-    return {
-        "features": shape / rate,
-        "log_features": digamma(shape) - np.log(rate),
-        "features_spread": shape / rate**2,
-    }

@@ -7,7 +7,7 @@ mass and concentration; the first `rounds` alone are a truncation of it.
 
 import math
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import digamma, gammaincc
@@ -62,6 +62,8 @@ class BetaProcess(ByCounts):
     choice alone. The others keep the factorials: "markov" by the printed bound, "factorial" by one that is tighter up
     to three atoms in a round, "exact" without a bound.
     """
+
+    n_features: ClassVar[None] = None  # infinitely many
 
     mass: Any = hyper(Gamma(1.0, 1.0), moderate)
     concentration: Any = hyper(1.0, moderate)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -47,6 +47,8 @@ class DistanceDependentIBP(ScalarHypers):
     its settings such as `WindowDecay(width=2.0)`, or a function of an array of distances. sequential: rows link only to
     themselves and to earlier rows; then a row has mass / f(0) features on average, whatever the distances.
     """
+
+    n_features: ClassVar[None] = None  # infinitely many
 
     mass: Any = hyper(Gamma(1.0, 1.0), moderate)
     distances: Any = None

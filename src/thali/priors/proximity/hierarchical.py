@@ -10,7 +10,7 @@ import itertools
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from scipy.special import gammaln, logsumexp
@@ -43,6 +43,8 @@ class HierarchicalBetaProcess(ScalarHypers):
     mixing: "row" draws one group per row for all its features, so that the number of shared features is a mixture of
     Poisson variables; "feature" draws one per row and feature, and the number is Poisson.
     """
+
+    n_features: ClassVar[None] = None  # infinitely many
 
     mass: Any = hyper(Gamma(1.0, 1.0), moderate)
     concentration: Any = hyper(1.0, moderate)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from thali.core.protocols.observation import Family
+from thali.core.protocols.engines.mean_field import Family
 from thali.core.registry import stored
 from thali.errors import InvalidParameterError
 from thali.kernels.bits.mean_field_rows import BLOCK, update_bits
@@ -32,8 +32,8 @@ class MeanFieldBits(MeanFieldGaussian):
     def init_features(self, data: RowData, n_features: int, family: Family) -> GaussianFeatures:
         if family.codes != "joint":
             raise InvalidParameterError(
-                f"{type(self).__name__} has no weights of which bits could be {family.codes}. Leave codes out, or use "
-                "FactorAnalysis or ICA."
+                f"{type(self.model).__name__} has no weights of which bits could be {family.codes}. "
+                "Leave codes out, or use FactorAnalysis or ICA."
             )
         return super().init_features(data, n_features, family)
 

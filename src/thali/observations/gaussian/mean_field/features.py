@@ -9,13 +9,17 @@ Learned variances are points: they maximise the bound plus the log density of th
 prior as a penalty), so that what `features_bound` gives, the log density included, never falls.
 """
 
-from typing import TYPE_CHECKING, Any
+from abc import abstractmethod
+from typing import Any
 
 import numpy as np
 
+from thali.core.codebook import Codebook
 from thali.core.distributions import NormalOffset
-from thali.core.protocols.observation import Family
+from thali.core.observation import Engine
+from thali.core.protocols.engines.mean_field import Family
 from thali.core.spec import is_distribution
+from thali.observations.gaussian.codebook import GaussianCodebook
 from thali.observations.gaussian.mean_field.point_variances import learn_variances
 from thali.observations.gaussian.mean_field.sums import (
     GaussianFeatures,
@@ -23,48 +27,43 @@ from thali.observations.gaussian.mean_field.sums import (
     error_parts,
     prior_precision,
 )
+from thali.observations.gaussian.model import GaussianModel
 from thali.observations.gaussian.row_data import RowData
 
 Array = np.ndarray
 
 
-class MeanFieldGaussian:
-    """The part of MeanFieldRows that all Gaussian models share; they say what the rows' factors are."""
+class MeanFieldGaussian(Engine):
+    """The part of MeanFieldRows that all Gaussian models share; subclasses say what the rows' factors are."""
 
-    if TYPE_CHECKING:
-        noise_var: Any
-        feature_var: Any
-        offset: Any
-        scale: Any
-        per_dim: Any
-        floor: Any
-        updated: Any
-        from_origin: Any
-        expected_codes: Any
+    model: GaussianModel
+
+    @abstractmethod
+    def expected_codes(self, local: Any) -> Array: ...
 
     def row_data(self, X: Array) -> RowData:
         X = np.asarray(X, dtype=None if np.asarray(X).dtype in (np.float32, np.float64) else float)
-        centre = self.offset.centre if isinstance(self.offset, NormalOffset) else self.offset
-        return RowData.of(self.from_origin(X), centre)
+        centre = self.model.offset.centre if isinstance(self.model.offset, NormalOffset) else self.model.offset
+        return RowData.of(self.model.from_origin(X), centre)
 
     def init_features(self, data: RowData, n_features: int, family: Family) -> GaussianFeatures:
         """Noise at the variance of the data, feature variance at the centre of its prior."""
         n_dims = data.n_dims
         values: dict[str, Any] = {}
-        if is_distribution(self.noise_var):
-            noise = np.maximum(np.broadcast_to(self.scale, n_dims), self.floor(n_dims))
-            values["noise_var"] = np.array(noise) if self.per_dim else float(noise.mean())
-        if is_distribution(self.feature_var):
-            values["feature_var"] = float(self.feature_var.centre)
-        concrete = self.updated(**values)
-        ridge = prior_precision(self, concrete, n_features)
+        if is_distribution(self.model.noise_var):
+            noise = np.maximum(np.broadcast_to(self.model.scale, n_dims), self.model.floor(n_dims))
+            values["noise_var"] = np.array(noise) if self.model.per_dim else float(noise.mean())
+        if is_distribution(self.model.feature_var):
+            values["feature_var"] = float(self.model.feature_var.centre)
+        concrete = self.model.updated(**values)
+        ridge = prior_precision(self.model, concrete, n_features)
         mean = np.zeros((len(ridge), n_dims))
         return self._with_offset(
             GaussianFeatures(family, concrete, mean, np.diag(1.0 / ridge)[None], np.zeros(n_features))
         )
 
     def update_features(self, q: GaussianFeatures, statistics: GaussianSums, *, learn: bool = True) -> GaussianFeatures:
-        ridge = prior_precision(self, q.observation, q.n_features)
+        ridge = prior_precision(self.model, q.observation, q.n_features)
         precision = statistics.of_dims(len(ridge)) + np.diag(ridge)
         inverse = np.linalg.inv(precision)
         inverse = 0.5 * (inverse + np.swapaxes(inverse, 1, 2))
@@ -75,10 +74,10 @@ class MeanFieldGaussian:
             # eq: DV09.feature-update
             inverse = _diagonal(1.0 / np.einsum("dkk->dk", precision))
         q = self._with_offset(q._replace(mean=mean, cov=inverse, counts=statistics.counts))
-        return learn_variances(self, q, statistics) if learn else q
+        return learn_variances(self.model, q, statistics) if learn else q
 
     def features_bound(self, q: GaussianFeatures, statistics: GaussianSums) -> float:
-        ridge = prior_precision(self, q.observation, q.n_features)
+        ridge = prior_precision(self.model, q.observation, q.n_features)
         noise = q.noise
         left, added = error_parts(q, statistics)
         # eq: DV09.likelihood-bound
@@ -100,7 +99,7 @@ class MeanFieldGaussian:
 
     def add_feature(self, q: GaussianFeatures) -> GaussianFeatures:
         K = q.n_features
-        ridge = prior_precision(self, q.observation, K + 1)
+        ridge = prior_precision(self.model, q.observation, K + 1)
         cov = np.insert(np.insert(q.cov, K, 0.0, axis=1), K, 0.0, axis=2)
         cov[:, K, K] = 1.0 / ridge[K]
         return q._replace(mean=np.insert(q.mean, K, 0.0, axis=0), cov=cov, counts=np.append(q.counts, 0.0))
@@ -128,23 +127,20 @@ class MeanFieldGaussian:
         left[data.missing_row, data.missing_dim] = 0.0
         return left
 
-    def variational_codebook(self, q: GaussianFeatures) -> dict[str, Array]:
-        """As `codebook`; with missing cells `gram_inv` is the mean over dims, and the offset is taken as known."""
+    def codebook(self, q: GaussianFeatures) -> Codebook:
+        """With missing cells `gram_inv` is the mean over dims, and the offset is taken as known."""
         K = q.n_features
-        return {
-            "features": q.mean[:K].copy(),
-            "gram_inv": q.cov[:, :K, :K].mean(axis=0),
-            "counts": np.rint(q.counts).astype(np.int64),
-        }
+        counts = np.rint(q.counts).astype(np.int64)
+        return GaussianCodebook(q.mean[:K].copy(), counts, q.cov[:, :K, :K].mean(axis=0))
 
     def _with_offset(self, q: GaussianFeatures) -> GaussianFeatures:
-        if not isinstance(self.offset, NormalOffset):
+        if not isinstance(self.model.offset, NormalOffset):
             return q
-        return q._replace(observation=q.observation.updated(offset=self.offset.centre + q.mean[-1]))
+        return q._replace(observation=q.observation.updated(offset=self.model.offset.centre + q.mean[-1]))
 
     def _log_variances(self, concrete: Any) -> float:
         """Log prior density of the learned variances; an offset has a factor of its own."""
-        pairs = ((getattr(self, name), getattr(concrete, name)) for name in ("noise_var", "feature_var"))
+        pairs = ((getattr(self.model, name), getattr(concrete, name)) for name in ("noise_var", "feature_var"))
         return sum(prior.log_prob(value) for prior, value in pairs if is_distribution(prior))
 
 

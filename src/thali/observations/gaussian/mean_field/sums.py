@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from thali.core.distributions import NormalOffset
-from thali.core.protocols.observation import Family
+from thali.core.protocols.engines.mean_field import Family
 from thali.core.registry import stored
 from thali.kernels.bits.mean_field_rows import lacking_grams
 from thali.numerics.threads import in_spans

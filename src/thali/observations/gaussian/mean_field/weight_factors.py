@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from thali.core.protocols.observation import Family
+from thali.core.protocols.engines.mean_field import Family
 from thali.core.registry import stored
 from thali.kernels.weights.mean_field_codes import weights_on
 

@@ -6,14 +6,15 @@ chosen together with their weights.
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from thali.core.protocols.observation import Family
+from thali.core.protocols.engines.mean_field import Family
 from thali.errors import InvalidParameterError
 from thali.kernels.weights.mean_field_codes import draw_joint, independent_rows, joint_rows
 from thali.numerics.threads import in_spans
+from thali.observations.gaussian.codebook import GaussianCodebook, WeightedCodebook
 from thali.observations.gaussian.mean_field.features import MeanFieldGaussian
 from thali.observations.gaussian.mean_field.sums import GaussianFeatures, GaussianSums, evidence, gaussian_sums
 from thali.observations.gaussian.mean_field.weight_factors import (
@@ -27,6 +28,9 @@ from thali.observations.gaussian.mean_field.weight_factors import (
 )
 from thali.observations.gaussian.row_data import RowData
 
+if TYPE_CHECKING:  # which builds on this module
+    from thali.observations.gaussian.weighted import WeightedGaussian
+
 Array = np.ndarray
 
 _ROWS, _CHUNKS = 256, 64  # of rows that are summed in one go: sums have the same bits on any number of threads
@@ -34,24 +38,21 @@ _LEAST_BITS = 4_000  # of a thread: with fewer it takes longer to wake it
 _STEPS = 30  # of Newton's method
 
 
-class MeanFieldCodes(MeanFieldGaussian):
-    """MeanFieldRows of a model with a `law` of weights."""
+class MeanFieldWeights(MeanFieldGaussian):
+    """MeanFieldRows and ScaledFeatures of a model with weights."""
 
-    if TYPE_CHECKING:
-        ard: Any
-        law: Any
-        weight_var: Any
+    model: "WeightedGaussian"
 
     def init_features(self, data: RowData, n_features: int, family: Family) -> GaussianFeatures:
-        if self.ard is not None:
+        if self.model.ard is not None:
             raise InvalidParameterError(
-                f"Variational inference needs {type(self).__name__}.ard to be None (one variance for all features). "
-                f"Got {self.ard!r}; leave it out, or use Gibbs or SliceSampler."
+                f"Variational inference needs {type(self.model).__name__}.ard to be None "
+                f"(one variance for all features). Got {self.model.ard!r}; leave it out, or use Gibbs or SliceSampler."
             )
         return super().init_features(data, n_features, family)
 
     def init_rows(self, data: RowData, codes: Array) -> JointCodes:
-        return near(np.asarray(codes, dtype=float), self.law, self.weight_var)
+        return near(np.asarray(codes, dtype=float), self.model.law, self.model.weight_var)
 
     def update_rows(
         self,
@@ -68,7 +69,7 @@ class MeanFieldCodes(MeanFieldGaussian):
         features, forms, of_dims = map(np.ascontiguousarray, evidence(q, any_missing=data.any_missing))
         features, odds = features.T.astype(X.dtype), np.asarray(log_odds, dtype=float)
         sharpness = math.inf if q.family.bits == "hard" else 1.0
-        local = in_family(local, q.family, self.law)
+        local = in_family(local, q.family, self.model.law)
         update = joint_rows if isinstance(local, JointCodes) else independent_rows
         v, square = np.zeros((n_rows, K)), np.zeros((n_rows, K))
         chunk = _ROWS * max(-(-n_rows // (_ROWS * _CHUNKS)), 1)
@@ -80,7 +81,7 @@ class MeanFieldCodes(MeanFieldGaussian):
                 rows = slice(i * chunk, min((i + 1) * chunk, n_rows))
                 entropies[i] = update(
                     np.asarray(X[rows] @ features, dtype=float), data.missing_start[rows.start : rows.stop + 1],
-                    data.missing_dim, forms, of_dims, odds, *self.law, sharpness, n_passes,
+                    data.missing_dim, forms, of_dims, odds, *self.model.law, sharpness, n_passes,
                     *(part[rows] for part in local), v[rows], square[rows],
                 )  # fmt: skip
                 grams[i], crosses[i] = v[rows].T @ v[rows], v[rows].T @ data.double[rows]
@@ -93,13 +94,13 @@ class MeanFieldCodes(MeanFieldGaussian):
         return local, gaussian_sums(data, counts, gram, crosses.sum(axis=0), v, square, entropy, n_threads)
 
     def add_column(self, local: Codes, codes: Array) -> Codes:
-        joint = near(np.reshape(codes, (-1, 1)).astype(float), self.law, self.weight_var)
-        column = joint if isinstance(local, JointCodes) else as_independent(joint, self.law)
+        joint = near(np.reshape(codes, (-1, 1)).astype(float), self.model.law, self.model.weight_var)
+        column = joint if isinstance(local, JointCodes) else as_independent(joint, self.model.law)
         return type(local)(*(np.hstack(pair) for pair in zip(local, column, strict=True)))
 
     def draw_rows(self, rng: np.random.Generator, local: Codes) -> tuple[Array, Array]:
         bits = (rng.random(local.z_prob.shape) < local.z_prob).astype(np.uint8)
-        rate, precision, _ = self.law
+        rate, precision, _ = self.model.law
         if isinstance(local, JointCodes):
             codes = np.zeros(bits.shape)
             draw_joint(bits, local.pull, local.curve, rate, precision, codes, rng)
@@ -112,8 +113,9 @@ class MeanFieldCodes(MeanFieldGaussian):
     def expected_codes(self, local: Codes) -> Array:
         return local.z_prob * local.mean
 
-    def variational_codebook(self, q: GaussianFeatures) -> dict[str, Array]:
-        return super().variational_codebook(q) | {"scales": np.ones(q.n_features)}
+    def codebook(self, q: GaussianFeatures) -> WeightedCodebook:
+        book = cast(GaussianCodebook, super().codebook(q))
+        return WeightedCodebook(book.features, book.counts, book.gram_inv, np.ones(q.n_features))
 
     # ---- signs and sizes: a feature and its weights can change theirs together
 
@@ -125,9 +127,9 @@ class MeanFieldCodes(MeanFieldGaussian):
 
     def stretch(self, q: GaussianFeatures, local: Sequence[Codes]) -> Array:
         """The factors that suit the laws of weights and features best, both factors of q scaled by them."""
-        rate, precision, _ = self.law
+        rate, precision, _ = self.model.law
         K, n_dims = q.mean[: q.n_features].shape
-        n_on, size, square = np.sum([sizes(part, self.law) for part in local], axis=0)
+        n_on, size, square = np.sum([sizes(part, self.model.law) for part in local], axis=0)
         spread = np.einsum("dkk->k", q.cov)[:K] * (n_dims // len(q.cov))
         power = (np.square(q.mean[:K]) / q.noise).sum(axis=1) + spread
         feature = 0.5 * power * q.observation.units[0] / float(q.observation.feature_var)
@@ -148,4 +150,4 @@ class MeanFieldCodes(MeanFieldGaussian):
             by = np.append(factors, 1.0)
             lacking = part.lacking * np.outer(by, by) if part.lacking.shape[1] > 1 else part.lacking
             return part._replace(gram=part.gram * np.outer(by, by), cross=part.cross * by[:, None], lacking=lacking)
-        return scaled(part, factors, self.law)
+        return scaled(part, factors, self.model.law)

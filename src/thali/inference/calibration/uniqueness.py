@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from thali.observations.gaussian.factor_em import fit_factors, residuals, validated_factors
-from thali.observations.gaussian.odd_cells import odd_cells, spreads
+from thali.data.odd_cells import odd_cells, spreads
+from thali.inference.calibration.factor_em import fit_factors, residuals, validated_factors
 
 Array = np.ndarray
 

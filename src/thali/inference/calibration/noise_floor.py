@@ -5,15 +5,31 @@ says where that begins. A floor at that estimate would cut off half of the poste
 chance moves an estimate from so many cells.
 """
 
+from typing import Any
+
 import numpy as np
 from scipy.special import gammaincinv
 
-from thali.observations.gaussian.uniqueness import Uniqueness
+from thali.core.model import Model
+from thali.core.protocols.engines.calibration import NoiseFloor
+from thali.inference.calibration.uniqueness import Uniqueness, uniqueness
+from thali.rng import make_generator
 
 Array = np.ndarray
 
 _SHARE = 0.5  # of the noise that is left, at most
 _CHANCE = 0.01  # with which noise of the size that is left would seem to be at its floor
+
+
+def calibrate(model: Model, X: Any) -> Model:
+    """The model with all that refers to the data made absolute: scales, and a floor that asks for the uniqueness."""
+    observation = model.observation.adapt(X)
+    if model.observation.has(NoiseFloor):
+        floor = model.observation.engine(NoiseFloor)
+        if floor.is_open:
+            found = uniqueness(make_generator(0), floor.usual_cells(observation, X))
+            observation = floor.closed(observation, found.noise_var, floor_below(found))
+    return Model(model.prior, observation)
 
 
 def floor_below(found: Uniqueness) -> Array:

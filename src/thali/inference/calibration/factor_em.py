@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from thali.data.units import moments, unit_squares
 from thali.numerics.blas import one_blas_thread
-from thali.observations.gaussian.odd_cells import medians
 
 Array = np.ndarray
 
@@ -18,7 +18,6 @@ GRID = (1, 2, 3, 5, 7, 10, 15, 20, 30, 40, 50, 65, 80, 100, 125, 150, 200)
 _SEARCH_ITER = 20  # rounds of EM while the number of factors is sought: enough to compare them
 _SCORED = 2000  # cells that a score should rest on: small data are split several times
 _GAIN = 1e-4  # nats per cell that further factors must be worth
-_ROUNDING = 1e-13  # of a mean: smaller standard deviations are errors of rounding
 _BLOCK = 4_000_000  # numbers held at a time for rows with matrices of their own
 
 
@@ -63,35 +62,6 @@ def fit_factors(X: Array, n_factors: int, *, n_iter: int = 60, per_dim: bool = T
         for _ in range(n_iter):
             fit = _round(fit, R, missing, patterns, floor, per_dim=per_dim)
     return FactorFit(centre + unit * fit.mean, unit * fit.loadings, square * fit.noise_var)
-
-
-def moments(X: Array, missing: Array) -> tuple[Array, Array]:
-    """Mean and variance of the observed cells of each dim; dims without any, or with equal ones, have a typical one."""
-    n = np.maximum(np.sum(~missing, axis=0), 1)
-    mean = np.sum(X, axis=0, where=~missing) / n
-    var = np.sum((X - mean) ** 2, axis=0, where=~missing) / n
-    return mean, _with_typical(var, mean)
-
-
-def unit_squares(X: Array) -> Array:
-    """The square of a unit for each dim: the mean square, about the mean, of the cells that differ from the median.
-
-    That is the variance, unless many cells are equal. In a dim that is nearly always zero (a pixel at the edge, a rare
-    event) the variance says how rare the others are; what to expect of one of them, and how far noise may shrink, is
-    said by their own size.
-    """
-    seen = ~np.isnan(X)
-    mean, _ = moments(X, ~seen)
-    equal = seen & (medians(X) == X)
-    differs = seen & ~(equal & (equal.sum(axis=0) > 1))  # one cell is the median of an odd number
-    square = np.sum((X - mean) ** 2, axis=0, where=differs) / np.maximum(differs.sum(axis=0), 1)
-    return _with_typical(square, mean)
-
-
-def _with_typical(var: Array, mean: Array) -> Array:
-    """Variances with the median one in place of those that are 0 but for rounding: a constant dim has no unit."""
-    varies = var > (_ROUNDING * mean) ** 2
-    return np.where(varies, var, np.median(var[varies]) if varies.any() else 1.0)
 
 
 def _start(R: Array, var: Array, n_factors: int, lowest: float, *, per_dim: bool) -> FactorFit:

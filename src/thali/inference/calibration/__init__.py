@@ -1,0 +1,1 @@
+"""What is estimated from the data before inference begins: scales, and how far noise may be learned away."""
