@@ -1,6 +1,7 @@
 """LatentFeatures: the scikit-learn face of thali. It validates, delegates, and shows what was found."""
 
 import os
+import time
 from typing import Any, Self
 
 import numpy as np
@@ -55,7 +56,7 @@ class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, T
     n_jobs : threads; None or -1 for as many as there are cores. The result does not depend on it.
     random_state : an integer makes the run reproducible bit for bit.
     verbose : True or 1 shows progress, False or 0 does not; None shows it on a terminal.
-    max_time : seconds after which the sampling ends, though not before each chain has a draw.
+    max_time : seconds after which a fit ends, with what it has by then; `check()` says what that is worth.
     target_ess : the sampling ends as soon as every label-free summary has this effective sample size and the chains
         agree. Where that is depends on the draws alone, not on the clock.
     checkpoint : a folder in which a run is kept every few seconds. After a crash, Ctrl-C or `max_time`,
@@ -124,7 +125,7 @@ class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, T
             refuse_for_streams(**settings)
         if isinstance(choice.inference, Optimiser):
             refuse_for_samplers(choice.inference, **settings)
-        model = calibrate(model, X)
+        model = calibrate(model, X, self._is_late)
         about = self._about(model, choice, fingerprint(X))
         self._stream = None
         if isinstance(choice.inference, Optimiser):
@@ -139,7 +140,16 @@ class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, T
         with Checkpoint.create(self.checkpoint, about, X.shape[0], chains) as run:
             return self._sample(X, about, chains, run, score)
 
+    def _time_left(self) -> float | None:
+        """Of `max_time`, which counts from the moment at which the settings were checked."""
+        return None if self.max_time is None else max(self.max_time - (time.monotonic() - self._at_begin), 1e-3)
+
+    def _is_late(self) -> bool:
+        """Whether a third of the time is over, which is all that there is for calibration."""
+        return self.max_time is not None and time.monotonic() - self._at_begin > self.max_time / 3
+
     def _check_settings(self) -> None:
+        self._at_begin = time.monotonic()
         if not isinstance(self.n_chains, int | np.integer) or isinstance(self.n_chains, bool) or self.n_chains < 1:
             raise InvalidParameterError(f"n_chains must be a positive integer. Got {self.n_chains!r}.")
         for name in ("max_time", "target_ess"):
@@ -165,7 +175,7 @@ class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, T
         with Progress(chains, inference, self.verbose, score) as progress, numbers_in_range():
             result = run_chains(
                 chains, inference, about.model, X,
-                n_jobs=self.n_jobs, max_time=self.max_time, target_ess=self.target_ess,
+                n_jobs=self.n_jobs, max_time=self._time_left(), target_ess=self.target_ess,
                 keep=run.keep if run else None, watch=(progress, run.complain) if run else (progress,),
             )  # fmt: skip
             check_finite(result.posterior)
@@ -179,7 +189,7 @@ class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, T
         with numbers_in_range():
             result = optimise(
                 streams, inference, about.model, X,
-                n_jobs=self.n_jobs, max_time=self.max_time, verbose=self.verbose,
+                n_jobs=self.n_jobs, max_time=self._time_left(), verbose=self.verbose,
             )  # fmt: skip
             check_finite(result.posterior)
         return self._finish(X, about, result, f"the best of {len(result.history['settled'])} restarts")
@@ -324,7 +334,8 @@ class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, T
         about = self._about(self.posterior_.model, self.inference_, self.data_fingerprint_)
         left = getattr(self, "_run_folder", None)
         try:
-            saving.save(saving.SavedFit(about, self.posterior_, self.history_, getattr(self, "_stream", None)), path)
+            stream = getattr(self, "_stream", None)
+            saving.save(saving.SavedFit(about, self.posterior_, self.history_, stream, self.stopped_by_), path)
         except InvalidFileError as error:
             if left is None:
                 raise
@@ -347,7 +358,8 @@ def load(path: str | os.PathLike[str]) -> LatentFeatures:
     fit = saving.load(path)
     with blamed(path):
         estimator = _named(LatentFeatures(**fit.about.params), fit.about)
-        estimator._stream = fit.stream
+        estimator._stream, estimator._run_folder, estimator._stop_words = fit.stream, None, ""
+        estimator.stopped_by_, estimator.interrupted_ = fit.stopped_by, fit.stopped_by == "interrupt"
         estimator._adopt(fit.posterior, fit.history, fit.about.choice, fit.about.data_fingerprint)
     return estimator
 

@@ -18,6 +18,7 @@ from thali.core.protocols.engines.point import PointRows
 from thali.core.protocols.prior import Predictive
 from thali.core.registry import stored
 from thali.core.spec import Domain, Spec, at_least, not_negative, one_of, positive, setting
+from thali.inference.starts.given import given_codes, is_given, start_domain
 from thali.inference.starts.spectral import low_rank_completion, noise_level, spectral_start
 from thali.posteriors.base import Draw
 from thali.posteriors.draws import Draws
@@ -71,7 +72,8 @@ class BPMeans(Spec):
     and find nothing where the penalty exceeds what one row can gain. "shared": the best of a few columns that any
     number of rows share.
     max_iter, tol: a restart ends after so many passes, or with one that lowers the objective by less than this share.
-    n_restarts: in turn from a spectral start, from the mean of X (as published), both, no features, random bits.
+    n_restarts, start: "auto": in turn from a spectral start, from the mean of X (as published), both, no features,
+    random bits; or each of them from codes (n_rows, n_features) that are given.
 
     A pass chooses every bit given the features, drops features that are not worth the penalty, and fits the rest by
     least squares; the objective never rises. With "shared", a pass that changes nothing is followed by a few trials in
@@ -84,6 +86,7 @@ class BPMeans(Spec):
     max_iter: int = setting(200, at_least(1))
     tol: float = setting(1e-8, not_negative)
     n_restarts: int = setting(5, at_least(1))
+    start: Any = setting("auto", start_domain("auto"))
 
     needs_prior = (Predictive,)
     needs_observation = (PointRows, ChainRows)
@@ -111,6 +114,9 @@ class BPMeans(Spec):
         is_over: Callable[[], bool] | None = None,
     ) -> BPState:
         n_rows, kind = len(data.X), restart % 5
+        if is_given(self.start):
+            codes = given_codes(self.start, n_rows, model.observation, None)
+            return self._state(model, data, codes[:, : data.limit])
         Z = np.ones((n_rows, 1), dtype=np.uint8)
         if kind == 0:
             Z = spectral_start(rng, data.matrix, has_offset=data.has_offset)

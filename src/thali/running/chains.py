@@ -17,6 +17,7 @@ import numpy as np
 from thali.core.model import Model
 from thali.core.protocols.engines.chains import ChainRows
 from thali.errors import InvalidParameterError
+from thali.inference.starts.searching_chain import SearchOver
 from thali.numerics.blas import one_blas_thread
 from thali.numerics.threads import n_cores
 from thali.posteriors.base import Draw
@@ -95,10 +96,10 @@ def run_chains(
 ) -> Result:
     """Sample until every chain has its draws; `model` is adapted to X.
 
-    Ctrl-C and SIGTERM end the sampling after the current step, `max_time` seconds once each chain has a draw, and
-    `target_ess` as soon as the draws are worth that many. What was drawn is kept, of all chains the same number. A
-    signal before the first draw counts as an interruption even if that draw was the last: kernels may have been
-    compiled for a minute.
+    Ctrl-C and SIGTERM end the sampling after the current step, so do `max_time` seconds, and `target_ess` as soon as
+    the draws are worth that many. What was drawn is kept, of all chains that have draws the same number; if the time is
+    over before any has, the state in which each of them is. A signal before the first draw counts as an interruption
+    even if that draw was the last: kernels may have been compiled for a minute.
     `keep(chain, is_last)` sees a chain after every step, in the chain's thread, and once more when all have stopped;
     those in `watch` are called a few times a second in this thread, and once at the end.
     """
@@ -113,12 +114,17 @@ def run_chains(
         nothing_yet = sum(len(chain.kept) for chain in chains) == at_first
         stop.append("interrupt at once" if nothing_yet else "interrupt")
 
+    def is_late() -> bool:
+        return time.monotonic() > deadline
+
     def tick() -> None:
         if stop:
             raise _Stopped
+        if is_late():
+            raise SearchOver
 
     def has_more(chain: Chain) -> bool:
-        late = bool(chain.kept) and time.monotonic() > deadline
+        late = is_late() and any(chain.infos for chain in chains)  # some state there must be
         return len(chain.kept) < inference.n_draws and not late and not stop
 
     def take_turn(chain: Chain) -> None:
@@ -177,22 +183,37 @@ def run_chains(
     if all(len(chain.kept) == inference.n_draws for chain in chains):
         at_once = "interrupt at once" in stop
         return _result(chains, inference, model, inference.n_draws, "interrupt" if at_once else None)
-    if interrupted:  # chains that had not begun to draw are left out
-        chains = [chain for chain in chains if chain.kept]
-        if not chains:
-            raise KeyboardInterrupt("interrupted before the first draw")
-    shortest = min(len(chain.kept) for chain in chains)
-    return _result(chains, inference, model, shortest, "interrupt" if interrupted else "max_time")
+    begun = [chain for chain in chains if chain.kept]  # the others are left out
+    if begun:
+        shortest = min(len(chain.kept) for chain in begun)
+        return _result(begun, inference, model, shortest, "interrupt" if interrupted else "max_time")
+    if interrupted:
+        raise KeyboardInterrupt("interrupted before the first draw")
+    return _in_warm_up([chain for chain in chains if chain.infos], inference, model, X)
+
+
+def _in_warm_up(chains: Sequence[Chain], inference: Any, model: Model, X: np.ndarray) -> Result:
+    """Where chains stand that have not begun to draw: better than nothing, and the verdict says what it is."""
+    kept = []
+    for chain in chains:
+        data = chain.data if chain.steps is not None else model.observation.engine(ChainRows).prepare(X)
+        kept.append([inference.record(chain.state, chain.infos[-1], data)])
+    n_steps = min(len(chain.infos) for chain in chains)
+    return Result(Draws.from_chains(model, kept), _history(chains, n_steps), "max_time")
 
 
 def _result(chains: Sequence[Chain], inference: Any, model: Model, length: int, stopped_by: str | None) -> Result:
     """The first `length` draws of these chains, and the steps that led to them."""
-    n_steps = inference.n_warmup + length * inference.thin
-    history = {
+    history = _history(chains, inference.n_warmup + length * inference.thin)
+    return Result(Draws.from_chains(model, [chain.kept[:length] for chain in chains]), history, stopped_by)
+
+
+def _history(chains: Sequence[Chain], n_steps: int) -> dict[str, np.ndarray]:
+    """Remarks on the first steps of each chain."""
+    return {
         name: np.array([[getattr(info, name) for info in chain.infos[:n_steps]] for chain in chains])
         for name in ("log_joint", "n_features")
     }
-    return Result(Draws.from_chains(model, [chain.kept[:length] for chain in chains]), history, stopped_by)
 
 
 def run_stream(

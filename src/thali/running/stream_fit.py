@@ -47,7 +47,7 @@ class StreamFit(BlockFit):
         inference_: Any
         posterior_: Any
         n_jobs: Any
-        max_time: Any
+        _time_left: Any
         verbose: Any
         _fit: Any
         _validated: Any
@@ -85,7 +85,7 @@ class StreamFit(BlockFit):
         try:
             with numbers_in_range():
                 n_absorbed, self.stopped_by_ = stream.absorb(
-                    X, n_jobs=self.n_jobs, max_time=self.max_time, verbose=self.verbose
+                    X, n_jobs=self.n_jobs, max_time=self._time_left(), verbose=self.verbose
                 )
                 if n_absorbed == 0:  # Ctrl-C came before anything was done
                     raise KeyboardInterrupt("interrupted before the first row")

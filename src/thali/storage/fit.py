@@ -97,6 +97,9 @@ class About(NamedTuple):
         return about
 
 
+STOPS = (None, "interrupt", "max_time", "target_ess", "error")
+
+
 class SavedFit(NamedTuple):
     """All that a fitted estimator holds."""
 
@@ -104,6 +107,7 @@ class SavedFit(NamedTuple):
     posterior: Any  # Draws, or Variational
     history: dict[str, np.ndarray]
     stream: Stream | BlockRun | None = None
+    stopped_by: str | None = None  # what ended the fit early
 
 
 def save(fit: SavedFit, path: str | os.PathLike[str]) -> None:
@@ -118,6 +122,8 @@ def save(fit: SavedFit, path: str | os.PathLike[str]) -> None:
             meta["variational"]["sums"] = pack([fit.posterior.sums], "sums", arrays)
     else:
         arrays |= _draws_to_arrays(fit.posterior)
+    if fit.stopped_by is not None:
+        meta["stopped_by"] = fit.stopped_by
     if fit.posterior.row_digests is not None:
         arrays["row_digests"] = fit.posterior.row_digests
     if fit.stream is not None:
@@ -156,7 +162,10 @@ def load(path: str | os.PathLike[str]) -> SavedFit:
             stream = kind.from_file(meta["stream"], arrays, about.choice.inference, about.model)
             check_stream(stream, posterior, about)
             posterior.filters = stream.filters()
-        return SavedFit(about, posterior, history, stream)
+        stopped_by = meta.get("stopped_by")  # which older versions did not keep
+        if stopped_by not in STOPS:
+            raise ValueError("it was stopped by nothing that we know")
+        return SavedFit(about, posterior, history, stream, stopped_by)
 
 
 def _draws(arrays: dict[str, np.ndarray], about: About) -> Draws:

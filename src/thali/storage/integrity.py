@@ -82,7 +82,8 @@ def check_draws(posterior: Draws, n_dims: int) -> None:
     k = n_features.ravel()
     axes = posterior.model.observation.engine(Predictions).codebook_kind.axes
     lengths = {FEATURES: k, DIMS: np.full_like(k, n_dims), ONES: draws["n_on"].ravel()}
-    shapes = {name: np.column_stack([lengths[what] for what in axes[name]]) for name in axes}
+    names = [name for name in axes if not (ONES in axes[name] and posterior.codes_are_bits)]
+    shapes = {name: np.column_stack([lengths[what] for what in axes[name]]) for name in names}
     sound = {
         "draws": all(values.shape == n_features.shape and _are_numbers(values) for values in draws.values()),
         "n_features": k.size > 0 and k.dtype.kind == "i",

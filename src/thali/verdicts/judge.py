@@ -39,6 +39,18 @@ def owned_by_one(row_counts: Array) -> str:
     return f"{which} {'has' if n_single == 1 else 'have'} one row: {'an outlier' if n_single == 1 else 'outliers'}?"
 
 
+def _stopped_early(inference: Any, history: dict[str, Any]) -> str:
+    """What is wrong with draws that were taken before the warm-up was over; nothing, if they were not."""
+    n_steps = history["n_features"].shape[1]
+    if n_steps > inference.n_warmup:
+        return ""
+    return (
+        f"not converged: the time was over in the warm-up, after {n_steps} of {inference.n_warmup} steps; "
+        "what is shown is where the search had come to, and no posterior. "
+        "What to do: more time (max_time), less warm-up (n_warmup), or MeanField()."
+    )
+
+
 def _judge(inference: Any, posterior: Any, history: dict[str, Any]) -> Judgement:
     if isinstance(inference, Blockwise):
         passes = Passes.of(history, estimated=not inference.memoised)
@@ -47,6 +59,9 @@ def _judge(inference: Any, posterior: Any, history: dict[str, Any]) -> Judgement
         restarts = Restarts.of(history)
         return Judgement({}, restarts.agreement(), restarts.converged, restarts.verdict())
     filters = posterior.filters
+    if filters is None and (words := _stopped_early(inference, history)):
+        agreement = agree(posterior.consensus.chain_features, posterior.draws["free_energy"])
+        return Judgement(diagnose(posterior.draws), agreement, False, words)
     diagnostics = diagnose(posterior.draws) if filters is None else diagnose_filters(posterior.draws)
     agreement = agree(posterior.consensus.chain_features, posterior.draws["free_energy"])
     converged = all(d.good for d in diagnostics.values()) and not agreement.differing

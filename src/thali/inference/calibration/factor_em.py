@@ -4,7 +4,7 @@ x_n = mean + f_n loadings + e_n, f_n ~ N(0, I), e_nd ~ N(0, noise_var_d): dense 
 sparse model can hope for. Both the factors and the missing cells are latent, so that one K x K solve serves all dims.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -242,18 +242,22 @@ def validated_factors(
     share: float = 0.1,
     grid: Sequence[int] = GRID,
     farthest: float = np.inf,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> FactorFit:
     """The fit whose number of factors predicts a hidden `share` of the observed cells best, refitted to all of them.
 
     No factor at all is a candidate; the grid is left after two numbers in a row that predict no better. Where the
     score still rises at many factors, `noise_var` sinks towards its floor: end the grid earlier to keep it away. With
-    `farthest` (in standard deviations) a cell far from what is predicted does not decide.
+    `farthest` (in standard deviations) a cell far from what is predicted does not decide. A TimeoutError once
+    `is_over()`.
     """
     splits = list(_splits(rng, X, share))
     best, best_score, n_falls = 0, -np.inf, 0
     for n_factors in (0, *(k for k in grid if 0 < k < min(X.shape))) if splits else ():
         scores = []
         for hidden in splits:
+            if is_over():
+                raise TimeoutError("the number of factors was not found in time")
             training = np.where(hidden, np.nan, X)
             fit = fit_factors(training, n_factors, n_iter=_SEARCH_ITER, per_dim=per_dim)
             scores.append(log_cells(fit, X, ~np.isnan(training), farthest)[hidden])

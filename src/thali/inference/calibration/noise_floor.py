@@ -5,6 +5,7 @@ says where that begins. A floor at that estimate would cut off half of the poste
 chance moves an estimate from so many cells.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,16 @@ _SHARE = 0.5  # of the noise that is left, at most
 _CHANCE = 0.01  # with which noise of the size that is left would seem to be at its floor
 
 
-def calibrate(model: Model, X: Any) -> Model:
-    """The model with all that refers to the data made absolute: scales, and a floor that asks for the uniqueness."""
+def calibrate(model: Model, X: Any, is_over: Callable[[], bool] = lambda: False) -> Model:
+    """The model with all that refers to the data made absolute: scales, and a floor that asks for the uniqueness.
+
+    Once `is_over()`, that is taken from some of the rows.
+    """
     observation = model.observation.adapt(X)
     if model.observation.has(NoiseFloor):
         floor = model.observation.engine(NoiseFloor)
         if floor.is_open:
-            found = uniqueness(make_generator(0), floor.usual_cells(observation, X))
+            found = uniqueness(make_generator(0), floor.usual_cells(observation, X), is_over)
             observation = floor.closed(observation, found.noise_var, floor_below(found))
     return Model(model.prior, observation)
 

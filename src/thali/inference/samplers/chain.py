@@ -15,8 +15,9 @@ from thali.core.binary import check_binary, n_non_empty
 from thali.core.model import Model
 from thali.core.protocols.engines.chains import BitEntropy, ChainRows, ColumnMoves
 from thali.core.registry import stored
-from thali.core.spec import Spec, at_least, one_of, setting, share
+from thali.core.spec import Spec, at_least, setting, share
 from thali.inference.samplers.column_moves import column_weight, metropolis, random_move
+from thali.inference.starts.given import start_domain
 from thali.inference.starts.search import KINDS, find_start
 from thali.posteriors.base import Draw
 
@@ -46,7 +47,7 @@ class ZChain(Spec):
     n_warmup: int = setting(500, at_least(0))
     n_draws: int = setting(500, at_least(1))
     thin: int = setting(1, at_least(1))
-    start: str = setting("search", one_of(*KINDS))
+    start: Any = setting("search", start_domain(*KINDS))
     moves: float = setting(0.1, share)
 
     @abstractmethod

@@ -20,7 +20,7 @@ class CollapsedGibbs(ZChain):
     """Exact sampling for small and medium data. One step: a sweep over all rows, a move, then the hyperparameters.
 
     start: "search" (spectral and annealed starts, the better one improved, in about `n_warmup` sweeps more),
-    "spectral", "annealed" or "empty".
+    "spectral", "annealed" or "empty"; or codes (n_rows, n_features), such as the bits of another fit.
     group: how many bits of a row are drawn jointly. moves: share of the steps that also try to change whole columns.
     """
 

@@ -10,9 +10,17 @@ from typing import Any
 import numpy as np
 
 from thali.core.model import Model
-from thali.core.protocols.engines.chains import ColumnMoves, ConditionalRows, OwnStart, StartRows
+from thali.core.protocols.engines.chains import (
+    BitEntropy,
+    CollapsedRows,
+    ColumnMoves,
+    ConditionalRows,
+    OwnStart,
+    StartRows,
+)
 from thali.inference.samplers.column_moves import AND_NOT, COMPLEMENT, OR, XOR, Rebirth, column_weight
-from thali.inference.starts.searching_chain import Walk
+from thali.inference.starts.given import given_codes, is_given
+from thali.inference.starts.searching_chain import SearchOver, Walk
 from thali.inference.starts.spectral import fit_columns, low_rank_completion, source_start, spectral_start, start_units
 
 Array = np.ndarray
@@ -37,20 +45,26 @@ _TRIALS = (
 
 
 def find_start(
-    rng: np.random.Generator, model: Model, data: Any, kind: str, budget: int, tick: Callable[[], None] | None = None
+    rng: np.random.Generator, model: Model, data: Any, kind: Any, budget: int, tick: Callable[[], None] | None = None
 ) -> State:
-    """A state to begin with; the search ends after `budget` sweeps without progress. No budget, no search."""
-    n_features = model.prior.n_features
-    start = model.observation.engine(StartRows)
-    if model.observation.has(OwnStart):
-        codes = model.observation.engine(OwnStart).start_codes(rng, data, n_features)
+    """A state to begin with; the search ends after `budget` sweeps without progress. No budget, no search.
+
+    `kind` is one of KINDS, or codes (n_rows, n_features), from which there is nothing to search. `tick` is called after
+    every sweep: if it raises `SearchOver`, the search ends where it has come to.
+    """
+    n_features, observation = model.prior.n_features, model.observation
+    start = observation.engine(StartRows)
+    if is_given(kind):
+        return _at_codes(rng, model, data, kind)
+    if observation.has(OwnStart):
+        codes = observation.engine(OwnStart).start_codes(rng, data, n_features)
         codes = np.zeros_like(codes) if kind == "empty" else codes
         codes = codes[:, codes.any(axis=0)] if n_features is None else codes
         observation, local = start.begin(data, codes, np.empty((0, 0)))  # by the codes alone
         return model.prior.resample(rng, model.prior.draw(rng), local.z), observation, local
     matrix, has_offset = start.matrix(data)
-    if model.observation.code_kind != "bits":
-        return _find_codes(rng, model, data, matrix, kind, budget, tick)
+    if not all(observation.has(engine) for engine in (CollapsedRows, ColumnMoves, BitEntropy)):
+        return _without_search(rng, model, data, matrix, has_offset, kind, budget, tick)
     matrix = low_rank_completion(matrix)
     empty = np.zeros((len(matrix), 0), dtype=np.uint8)
     Z = empty if kind == "empty" else spectral_start(rng, matrix, has_offset=has_offset)
@@ -59,39 +73,64 @@ def find_start(
     observation, local = start.begin(data, Z, matrix)
     walk = Walk(rng, model, data, (prior, observation, local), tick)
     if kind == "empty":
-        return walk.prior, walk.observation, walk.local
-    if not has_offset and n_features is None:
-        _try_constant(walk)
-    walk.settle(min(3, budget), births=False)
-    walk.settle(min(_SETTLING, budget), learn=True)
-    if kind in ("search", "annealed") and budget > 0:
-        cooled = _annealed(walk, fit_columns(empty, n_features), min(_COOLING, budget))
-        if kind == "annealed" or cooled.score(12) > walk.score(12):
-            walk = cooled
-    if kind == "search" and budget > 0:
-        effort = max(1, min(_SMALL // matrix.size, matrix.size // _TINY, _MOST_EFFORT))
-        for _ in range(_ROUNDS):
-            soft_search(walk, effort * _PATIENCE, effort * budget // _ROUNDS)
-            walk.settle(8, learn=True)
-    return walk.prior, walk.observation, walk.local
+        return walk.state
+    try:
+        if not has_offset and n_features is None:
+            _try_constant(walk)
+        walk.settle(min(3, budget), births=False)
+        walk.settle(min(_SETTLING, budget), learn=True)
+        if kind in ("search", "annealed") and budget > 0:
+            cooled = _annealed(walk, fit_columns(empty, n_features), min(_COOLING, budget))
+            if kind == "annealed" or cooled.score(12) > walk.score(12):
+                walk = cooled
+        if kind == "search" and budget > 0:
+            effort = max(1, min(_SMALL // matrix.size, matrix.size // _TINY, _MOST_EFFORT))
+            for _ in range(_ROUNDS):
+                soft_search(walk, effort * _PATIENCE, effort * budget // _ROUNDS)
+                walk.settle(8, learn=True)
+    except SearchOver:
+        pass  # where it has come to
+    return walk.state
 
 
-def _find_codes(
+def _at_codes(rng: np.random.Generator, model: Model, data: Any, codes: Any) -> State:
+    """The state with the codes that a user gave."""
+    start, n_features = model.observation.engine(StartRows), model.prior.n_features
+    if model.observation.has(OwnStart):  # its rows may be sparse, and are not looked at
+        codes = given_codes(codes, len(data), model.observation, n_features)
+        observation, local = start.begin(data, codes, np.empty((0, 0)))
+    else:
+        matrix, _ = start.matrix(data)
+        codes = given_codes(codes, len(matrix), model.observation, n_features)
+        units = start_units(model.observation, matrix)
+        observation, local = start.begin(data, codes, low_rank_completion(matrix / units) * units)
+    return model.prior.resample(rng, model.prior.draw(rng), local.z), observation, local
+
+
+def _without_search(
     rng: np.random.Generator,
     model: Model,
     data: Any,
     matrix: Array,
+    has_offset: bool,
     kind: str,
     budget: int,
     tick: Callable[[], None] | None,
 ) -> State:
-    """For models whose features have weights: independent sources of the leading directions of the data, or no
-    features and much noise, cooled. Sweeps of such models mend a start, so there is nothing to search for."""
-    n_features = model.prior.n_features
-    nothing = fit_columns(np.zeros((len(matrix), 0)), n_features)
+    """For models that have no moves of columns, such as those whose features have weights: sources of the leading
+    directions of the data, or no features and much noise, cooled. Sweeps mend such a start."""
+    n_features, bits = model.prior.n_features, model.observation.code_kind == "bits"
+    nothing = fit_columns(np.zeros((len(matrix), 0), dtype=np.uint8 if bits else float), n_features)
     units = start_units(model.observation, matrix)
-    codes = nothing if kind == "empty" else fit_columns(source_start(rng, matrix / units), n_features)
-    completed = low_rank_completion(matrix / units) * units
+    completed: Array | None = None
+    if kind == "empty":
+        codes = nothing
+    elif bits:
+        completed = low_rank_completion(matrix / units) * units
+        codes = fit_columns(spectral_start(rng, completed / units, has_offset=has_offset), n_features)
+    else:
+        codes = fit_columns(source_start(rng, matrix / units), n_features)
+    completed = low_rank_completion(matrix / units) * units if completed is None else completed
     start = model.observation.engine(StartRows)
     observation, local = start.begin(data, codes, completed)
     prior = model.prior.resample(rng, model.prior.draw(rng), local.z)
@@ -101,9 +140,15 @@ def _find_codes(
         n_sweeps = min(_COOLING, budget)
         for i in range(n_sweeps):
             hot = observation.engine(StartRows).tempered(_HEAT ** (1 - i / n_sweeps))
-            local = hot.engine(ConditionalRows).conditional_sweep(rng, data, local, log_odds, new_rate)
-            if tick is not None:
-                tick()
+            if hot.has(ConditionalRows):
+                local = hot.engine(ConditionalRows).conditional_sweep(rng, data, local, log_odds, new_rate)
+            else:
+                local, _ = hot.engine(CollapsedRows).sweep(rng, data, local, log_odds, new_rate)
+            try:
+                if tick is not None:
+                    tick()
+            except SearchOver:
+                break
     return prior, observation, local
 
 
@@ -146,7 +191,11 @@ def soft_search(walk: Walk, patience: int, budget: int) -> None:
         if stale >= _STALE:
             walk.settle(1)
             best, kept, stale = walk.score(12), walk.local, 0
-        score = _trial(walk, best)
+        try:
+            score = _trial(walk, best)
+        except SearchOver:
+            walk.local = kept
+            raise
         if score > best + _BETTER:
             if score > best + _CLEAR:
                 failures, progress = 0, walk.n_sweeps

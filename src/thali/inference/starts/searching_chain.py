@@ -18,6 +18,10 @@ Array = np.ndarray
 _ALIKE = 0.7  # how often groups are made of columns with like features
 
 
+class SearchOver(Exception):  # noqa: N818 (not an error)
+    """Raised by a `tick`: there is no more time to look for a start."""
+
+
 class Walk:
     """Current values, and ways to change them. `tick` is called after every sweep; an error it raises ends the walk."""
 
@@ -32,6 +36,11 @@ class Walk:
     def _refresh_tables(self) -> None:
         n_rows = len(self.local.z)
         self.log_odds, self.new_rate = self.prior.log_odds(n_rows), self.prior.new_rate(n_rows)
+
+    @property
+    def state(self) -> tuple[Any, Any, Any]:
+        """Concrete prior, concrete observation model, and row variables."""
+        return self.prior, self.observation, self.local
 
     @property
     def n_features(self) -> int:

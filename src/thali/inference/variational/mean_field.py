@@ -17,6 +17,7 @@ from thali.core.protocols.prior import AdaptiveWeights, VariationalWeights
 from thali.core.registry import stored
 from thali.core.spec import Domain, Spec, at_least, not_negative, one_of, setting
 from thali.errors import InvalidParameterError
+from thali.inference.starts.given import given_codes, is_given, start_domain
 from thali.inference.starts.spectral import low_rank_completion, source_start, spectral_start, start_units
 from thali.inference.variational.ascent import (
     Problem,
@@ -66,7 +67,8 @@ class MeanField(Spec):
     max_iter, tol: a restart ends after so many passes, or when neither a pass nor a move raises the bound by this share
     of it.
     n_restarts, start: the best of several. "auto": in turn from the leading independent sources of X ("spectral"), from
-    no features ("empty", with moves) and from random bits ("random"); or each of them from one of these.
+    no features ("empty", with moves) and from random bits ("random"); or each of them from one of these, or from codes
+    (n_rows, n_features) that are given.
     moves: whether features are born, merged, recoded and deleted on the way, each time if the bound rises by it.
     annealing: the temperature of the evidence at which random starts begin, lowered to 1 in 30 passes; 1 for none.
     gradual: whether starts see an eighth of the rows first, then two, and so on.
@@ -79,7 +81,7 @@ class MeanField(Spec):
     max_iter: int = setting(1000, at_least(1))
     tol: float = setting(1e-6, not_negative)
     n_restarts: int = setting(5, at_least(1))
-    start: str = setting("auto", one_of(*STARTS))
+    start: Any = setting("auto", start_domain(*STARTS))
     moves: bool = setting(True, one_of(True, False))
     annealing: float = setting(1.0, _temperature)
     gradual: bool = setting(False, one_of(True, False))
@@ -138,13 +140,15 @@ class MeanField(Spec):
     ) -> State:
         is_over = is_over or (lambda: False)
         kinds = ("spectral", "empty", "random") if self.moves else ("spectral", "random")  # births lead from nothing
-        kind = kinds[restart % len(kinds)] if self.start == "auto" else self.start
+        kind = self.start
+        if isinstance(kind, str) and kind == "auto":
+            kind = kinds[restart % len(kinds)]
         problem, scope = data.problem, data.scope
         codes = strongest(problem, self._codes(rng, data, kind), scope.n_features)
         weights = problem.model.prior.init_weights(problem.n_rows)
         weights = enough_weights(problem, weights, codes.shape[1], can_grow=scope.can_grow)
         state = begin(problem, weights, codes)
-        if kind == "random" and self.annealing > 1:
+        if isinstance(kind, str) and kind == "random" and self.annealing > 1:
             for t in range(_COOLING):
                 if is_over():
                     break
@@ -153,9 +157,11 @@ class MeanField(Spec):
             state = _introduced(problem, state, is_over)
         return ascend(problem, state)
 
-    def _codes(self, rng: Generator, data: MeanFieldData, kind: str) -> Array:
+    def _codes(self, rng: Generator, data: MeanFieldData, kind: Any) -> Array:
         """Where a restart begins."""
         n_rows, matrix, observation = data.problem.n_rows, data.matrix, data.problem.model.observation
+        if is_given(kind):
+            return given_codes(kind, n_rows, observation, None).astype(float)
         if observation.has(OwnStart):  # a model that knows better; its rows need a feature
             n = 1 if kind == "empty" else min(data.scope.n_features, self._n_random(rng, data))
             return observation.engine(OwnStart).start_codes(rng, data.problem.data, n)

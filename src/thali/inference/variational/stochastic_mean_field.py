@@ -19,6 +19,7 @@ from thali.core.registry import stored
 from thali.core.spec import Domain, Spec, at_least, not_negative, one_of, setting
 from thali.core.statistics import add, combine, scale, subtract
 from thali.inference.restart import climb
+from thali.inference.starts.given import start_domain
 from thali.inference.variational.ascent import Problem, State, ascend, global_step, local_step, n_weights, split_rows
 from thali.inference.variational.first_rows import first_rows
 from thali.inference.variational.mean_field import STARTS, MeanField
@@ -83,7 +84,7 @@ class StochasticMeanField(Spec):
     n_start: int = setting(5000, at_least(1))
     truncation: int | None = setting(None, _optional)
     n_restarts: int = setting(3, at_least(1))
-    start: str = setting("auto", one_of(*STARTS))
+    start: Any = setting("auto", start_domain(*STARTS))
     moves: bool = setting(True, one_of(True, False))
     bits: str = setting("soft", one_of("soft", "hard"))
     features: str = setting("joint", one_of("joint", "independent"))

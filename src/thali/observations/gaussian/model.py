@@ -18,8 +18,8 @@ from thali.core.binary import Array, check_binary
 from thali.core.distributions import InverseGamma, NormalOffset, PerDim
 from thali.core.observation import Observation
 from thali.core.spec import hyper, is_distribution, setting
+from thali.data.checks import check_real
 from thali.errors import InvalidDataError, InvalidParameterError
-from thali.observations.gaussian.data import check_real
 from thali.observations.gaussian.domains import (
     feature_domain,
     floor_domain,

@@ -14,6 +14,8 @@ from thali.observations.gaussian.marginal import Spectrum
 
 Array = np.ndarray
 
+_SMALLEST = 1e-290  # feature variance, as a share of the noise: the inverse of less is no number
+
 
 def resample_variances(
     rng: np.random.Generator, spec: Any, current: Any, data: GaussianData, local: Any, chain: Any
@@ -48,15 +50,15 @@ def _slice_variances(rng: np.random.Generator, spec: Any, current: Any, data: Ga
         current = current.updated(noise_var=noise)
     if is_distribution(spec.feature_var):
         if len(parts.lam) == 0:
-            feature = spec.feature_var.sample(rng)
+            feature = max(spec.feature_var.sample(rng), noise * _SMALLEST)
         else:
 
             def feature_density(value: float) -> float:
-                if not 0 < value < math.inf:
+                if not noise * _SMALLEST <= value < math.inf:
                     return -math.inf
                 return spec.feature_var.log_prob(value) + parts.log_likelihood(noise, value)
 
-            feature = slice_sample_positive(feature_density, feature, rng)
+            feature = slice_sample_positive(feature_density, max(feature, noise * _SMALLEST), rng)
         current = current.updated(feature_var=feature)
     return current
 
