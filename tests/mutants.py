@@ -18,7 +18,8 @@ from typing import Any
 import thali.kernels
 
 MODULES = (
-    "collapsed_rows", "replicates", "move_replicates", "parallel_sweep", "importance_rows", "swaps", "poisson_sweeps",
+    "bits.collapsed_rows", "bits.replicates", "bits.move_replicates", "bits.parallel_sweep", "bits.importance_rows",
+    "weights.swaps", "counts.poisson_sweeps",
 )  # fmt: skip
 SOURCE = Path(thali.kernels.__file__).parent
 CACHE = Path(__file__).parents[1] / ".pytest_cache" / "mutants"
@@ -42,26 +43,26 @@ def like_columns(K, n_columns, gram, rng):
 # name -> (file, (text, replacement), ...)
 MUTANTS = {
     "drop singletons first": (
-        "collapsed_rows.py",
+        "bits/collapsed_rows.py",
         ("own_var = n_own / ridge", "own_var = 0.0"),
     ),
-    "append-order scan": ("row_draws.py", ("j = i + int(u[2 * i] * (K - i))", "j = i")),
+    "append-order scan": ("bits/row_draws.py", ("j = i + int(u[2 * i] * (K - i))", "j = i")),
     "missing D/2": (
-        "row_draws.py",
+        "bits/row_draws.py",
         (
             "half = 0.5 * n_dims\n    scale = 0.5 * precision\n    u, u_bit",
             "half = 0.0\n    scale = 0.5 * precision\n    u, u_bit",
         ),
     ),
-    "groups without prior odds": ("row_draws.py", ("odds += step * log_odds[others[k]]", "odds += 0.0")),
-    "groups without the cross term": ("row_draws.py", ("(1.0 if o == i else 2.0)", "1.0")),
-    "no K! in the target": ("column_moves.py", ("total = -math.lgamma(K + 1.0)", "total = 0.0")),
+    "groups without prior odds": ("bits/row_draws.py", ("odds += step * log_odds[others[k]]", "odds += 0.0")),
+    "groups without the cross term": ("bits/row_draws.py", ("(1.0 if o == i else 2.0)", "1.0")),
+    "no K! in the target": ("bits/column_moves.py", ("total = -math.lgamma(K + 1.0)", "total = 0.0")),
     "no proposal density": (
-        "column_moves.py",
+        "bits/column_moves.py",
         ("return K, after - before + log_backward - log_forward", "return K, after - before"),
     ),
     "no launch for the way back": (
-        "column_moves.py",
+        "bits/column_moves.py",
         (
             "        log_q = launch_columns(X, Z, first, K, gram",
             "        log_q = pattern_log_probs(X, Z, first, K, gram",
@@ -72,7 +73,7 @@ MUTANTS = {
         ),
     ),
     "partner by likeness": (
-        "move_replicates.py",
+        "bits/move_replicates.py",
         ("columns = pick_columns(K[i], old, rng)", "columns = like_columns(K[i], old, gram, rng)"),
         (
             "pair = pick_columns(K[i], 2, rng)\n        log_ratio = propose_recoding(",
@@ -81,77 +82,77 @@ MUTANTS = {
         ("def _rebirth_replicates(", LIKE_COLUMNS + "def _rebirth_replicates("),
     ),
     "recoding without its backward part": (
-        "column_moves.py",
+        "bits/column_moves.py",
         ("return after - before + log_backward - log_forward", "return after - before - log_forward"),
     ),
     "no factorial in new columns": (
-        "row_draws.py",
+        "bits/row_draws.py",
         ("s / v + n_terms * log_rate - log_factorial", "s / v + n_terms * log_rate"),
     ),
     "imputation without feature variance": (
-        "collapsed_rows.py",
+        "bits/collapsed_rows.py",
         ("math.sqrt(noise_var * (1.0 + q + n_new / ridge))", "math.sqrt(noise_var * (1.0 + n_new / ridge))"),
     ),
     "own columns not in the variance": (
-        "conditional_rows.py",
+        "bits/conditional_rows.py",
         ("half_precision = 0.5 / (noise_var + n_own * feature_var)", "half_precision = 0.5 / noise_var"),
     ),
     "uncollapsed scan in column order": (
-        "conditional_rows.py",
+        "bits/conditional_rows.py",
         ("j = i + int(rng.random() * (K - i))", "j = i"),
     ),
     "new features independent": (
-        "conditional_rows.py",
+        "bits/conditional_rows.py",
         ("(shrink * total if is_seen[d] else 0.0)", "0.0"),
     ),
     "own weights not in the variance": (
-        "scaled_rows.py",
+        "weights/scaled_rows.py",
         ("tau = 1.0 / (noise_var + power * feature_var)", "tau = 1.0 / noise_var"),
     ),
-    "weights' prior left out": ("slabs.py", ("0.5 * b * b / curve - log_norm", "0.5 * b * b / curve")),
-    "cells left as they were before a swap": ("swaps.py", ("            chosen = True\n", "")),
-    "swaps without the prior": ("swaps.py", ("log_odds[others] + log_slab(", "log_slab(")),
+    "weights' prior left out": ("weights/slabs.py", ("0.5 * b * b / curve - log_norm", "0.5 * b * b / curve")),
+    "cells left as they were before a swap": ("weights/swaps.py", ("            chosen = True\n", "")),
+    "swaps without the prior": ("weights/swaps.py", ("log_odds[others] + log_slab(", "log_slab(")),
     "births without the present state": (
-        "slabs.py",
+        "weights/slabs.py",
         ("    total = 1.0\n    chosen, n_chosen", "    top, total = -1e300, 0.0\n    chosen, n_chosen"),
     ),
     "births without their proposal": (
-        "slabs.py",
+        "weights/slabs.py",
         ("(math.log(new_rate) + math.log1p(1.0 / mean))", "math.log(new_rate)"),
     ),
     "parallel: streams": (
-        "parallel_rows.py",
+        "bits/parallel_rows.py",
         ("start_stream(key, n)", "start_stream(key, 0)"),
     ),
     "parallel: own variance": (
-        "parallel_rows.py",
+        "bits/parallel_rows.py",
         ("half_precision[r] = 0.5 / (noise_var + n_own * feature_var)", "half_precision[r] = 0.5 / noise_var"),
     ),
     "importance without the present columns": (
-        "importance_rows.py",
+        "bits/importance_rows.py",
         ("log_total = log_fit(e, own, is_seen, half_precision)", "log_total = -np.inf"),
     ),
     "counts: bits without their proposal": (
-        "poisson_sweeps.py",
+        "counts/poisson_sweeps.py",
         ("- c * math.log(new) + scale - math.log(chance)", "+ scale - math.log(chance)"),
     ),
     "counts: births without their number": (
-        "poisson_sweeps.py",
+        "counts/poisson_sweeps.py",
         ("ratio + math.log(new_rate / (n_own + 1.0))", "ratio + math.log(new_rate)"),
     ),
     "counts: births without the dims that have none": (
-        "poisson_sweeps.py",
+        "counts/poisson_sweeps.py",
         ("    total += n_seen * a_shape * math.log(a_rate / (a_rate + w))\n", ""),
     ),
     "counts: weights without the allocation": (
-        "poisson_sweeps.py",
+        "counts/poisson_sweeps.py",
         ("rng.standard_gamma(shape + parts[k])", "rng.standard_gamma(shape)"),
     ),
     "counts: exposure of missing cells": (
-        "poisson_sweeps.py",
+        "counts/poisson_sweeps.py",
         ("    for d in hidden:\n        total -= A[k, d]\n", ""),
     ),
-    "missing cells used as data": ("collapsed_rows.py", ("used_dims = n_dims - cells.size", "used_dims = n_dims")),
+    "missing cells used as data": ("bits/collapsed_rows.py", ("used_dims = n_dims - cells.size", "used_dims = n_dims")),
 }
 
 
@@ -161,18 +162,19 @@ def mutant(name: str) -> dict[str, ModuleType]:
 
     Compiling one takes half a minute, so its folder stays: the other tests of the mutant find the machine code there.
     """
-    files = {path.name: path.read_text() for path in sorted(SOURCE.glob("*.py"))}
+    files = {path.relative_to(SOURCE).as_posix(): path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
     package = "mutant_" + hashlib.sha256(repr((files, MUTANTS[name])).encode()).hexdigest()[:16]
     if not (CACHE / package).exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(dir=CACHE))
         for file, text in _mutated(name, files).items():
+            (made / file).parent.mkdir(exist_ok=True)
             (made / file).write_text(text.replace("from thali.kernels", f"from {package}"))
         with contextlib.suppress(OSError):  # another process was faster
             made.rename(CACHE / package)
     sys.path.insert(0, str(CACHE))
     try:
-        return {stem: importlib.import_module(f"{package}.{stem}") for stem in MODULES}
+        return {path.rpartition(".")[2]: importlib.import_module(f"{package}.{path}") for path in MODULES}
     finally:
         sys.path.remove(str(CACHE))
 

@@ -95,6 +95,6 @@ def test_a_small_fit_works(prior, observation):
         warnings.simplefilter("ignore")  # what so few rows say need not be sure
         model = LatentFeatures(OBSERVATIONS[observation], PRIORS[prior], **settings).fit(X)
         found = how_many(X, observation=OBSERVATIONS[observation], prior=PRIORS[prior], **settings)
-    assert model.n_components_ == found.k
+    assert model.posterior_.k == found.k
     assert model.transform(X).shape == (12, found.k)
     assert model.inference_.reason.startswith(type(model.inference_.inference).__name__)

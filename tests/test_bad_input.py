@@ -18,6 +18,7 @@ from thali import (
     LinearGaussian,
     NormalOffset,
 )
+from thali.core.protocols.engines.chains import MarginalRows
 from thali.errors import ThaliError
 
 
@@ -94,7 +95,7 @@ def test_bad_data_given_to_an_observation_model(name):
     before = copy(X)
     model = LinearGaussian(noise_var=1.0, feature_var=1.0)
     with pytest.raises(InvalidDataError, match="Got"):
-        model.log_marginal(X, np.ones((len(X), 1)))
+        model.engine(MarginalRows).log_marginal(X, np.ones((len(X), 1)))
     assert unchanged(X, before)
 
 

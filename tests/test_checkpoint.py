@@ -18,6 +18,7 @@ import thali
 from thali import IBP, BetaBernoulli, CollapsedGibbs, LatentFeatures, LinearGaussian
 from thali.core.distributions import Beta, Gamma, NormalOffset, PerDim
 from thali.core.model import Model
+from thali.core.protocols.engines.chains import ChainRows
 from thali.errors import InvalidDataError, InvalidFileError, InvalidParameterError
 from thali.observations.gaussian.data import GaussianData
 from thali.rng import freeze, make_generator, thaw
@@ -227,7 +228,7 @@ def energies(case, every):
     model = Model(prior or IBP(), (observation or LinearGaussian()).adapt(X))
     rng, state, found = make_generator(1), None, []
     for _ in range(60 // every):
-        work = model.observation.prepare(X)
+        work = model.observation.engine(ChainRows).prepare(X)
         steps = iterate(rng, SHORT, model, work, len(X), state=state)
         for _ in range(every):
             state, info = next(steps)

@@ -22,6 +22,7 @@ from thali import (
     PoissonGamma,
     StochasticMeanField,
 )
+from thali.core.protocols.engines.chains import MarginalRows
 from thali.posteriors.encoding import encode
 from thali.testing import z_limit
 
@@ -53,7 +54,7 @@ def test_presence_of_fitted_rows_is_their_posterior():
     for bits in product((0, 1), repeat=8):
         z = np.array(bits, dtype=np.uint8)
         if 2 * np.sum(z & shown) > np.sum(z | shown):
-            p = np.exp(prior.log_prob(z[:, None]) + observation.log_marginal(X, z[:, None]) + 40.0)
+            p = np.exp(prior.log_prob(z[:, None]) + observation.engine(MarginalRows).log_marginal(X, z[:, None]) + 40.0)
             total, weight = total + p * z, weight + p
     exact = total / weight
     assert np.sum((exact > 0.1) & (exact < 0.9)) >= 2  # there is something to be unsure of

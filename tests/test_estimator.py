@@ -150,7 +150,7 @@ def test_missing_cells_in_fit_and_transform(X, rng):
 
 def test_a_wholly_missing_row_gets_the_prior(m, X):
     X = np.vstack([X[:3], np.full(5, np.nan)])
-    counts, log_odds = m.posterior_.encoder.codebook["counts"], m.posterior_.encoder.log_odds
+    counts, log_odds = m.posterior_.encoder.codebook.counts, m.posterior_.encoder.log_odds
     np.testing.assert_allclose(m.transform(X)[3], expit(log_odds), atol=1e-9)
     np.testing.assert_allclose(expit(log_odds), counts / 41)  # the one-parameter IBP: m / n
     np.testing.assert_allclose(m.score_samples(X)[3], 0.0, atol=1e-9)

@@ -214,7 +214,7 @@ HOSTILE = {
     "whole numbers": spoil("allocated", lambda a: a.astype(np.int64)),
     "log_parts": lambda local: local._replace(log_parts=float("nan")),
     "log_parts of many": lambda local: local._replace(log_parts=np.zeros(3)),
-    "another model": lambda local: thali.observations.gaussian.data.GaussianRows(local.z, local.v, local.v, local.v),
+    "another model": lambda local: thali.observations.gaussian.rows.GaussianRows(local.z, local.v, local.v, local.v),
 }
 
 

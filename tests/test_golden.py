@@ -9,6 +9,8 @@ import pytest
 
 from thali import IBP, BetaBernoulli, LinearGaussian
 from thali.core.model import Model
+from thali.core.protocols.engines.chains import ChainRows, MarginalRows
+from thali.core.protocols.engines.predictions import Predictions
 from thali.kernels.bits.row_draws import scan_bits
 from thali.testing import enumerate_posterior
 
@@ -45,15 +47,23 @@ def test_finite_probability():
 
 def test_collapsed_likelihood():
     inputs, outputs = case("G04")
-    assert observation(inputs).log_marginal(data(inputs), inputs["Z"]) == pytest.approx(outputs["loglik"], rel=1e-9)
+    assert observation(inputs).engine(MarginalRows).log_marginal(data(inputs), inputs["Z"]) == pytest.approx(
+        outputs["loglik"], rel=1e-9
+    )
 
 
 def test_collapsed_likelihood_with_missing_cells():
     inputs, outputs = case("G05")
     X = data(inputs)
-    seen = observation(inputs).log_marginal(np.where(np.array(inputs["mask"]) > 0, X, np.nan), inputs["Z"])
+    seen = (
+        observation(inputs)
+        .engine(MarginalRows)
+        .log_marginal(np.where(np.array(inputs["mask"]) > 0, X, np.nan), inputs["Z"])
+    )
     assert seen == pytest.approx(outputs["loglik_obs"], rel=1e-9)
-    assert observation(inputs).log_marginal(X, inputs["Z"]) - seen == pytest.approx(outputs["logpred_miss"], rel=1e-9)
+    assert observation(inputs).engine(MarginalRows).log_marginal(X, inputs["Z"]) - seen == pytest.approx(
+        outputs["logpred_miss"], rel=1e-9
+    )
 
 
 def test_finite_evidence():
@@ -79,7 +89,7 @@ def test_bit_conditional():
     values = []
     for bit in (0, 1):
         Z[n, k] = bit
-        values.append(observation(inputs).log_marginal(X, Z))
+        values.append(observation(inputs).engine(MarginalRows).log_marginal(X, Z))
     difference = values[1] - values[0]
     assert difference == pytest.approx(outputs["loglik_diff_1_minus_0"], rel=1e-9)
     others = int(Z[:, k].sum()) - 1
@@ -94,15 +104,15 @@ def test_row_without_the_others():
     X, Z, n = data(inputs), np.array(inputs["Z"], dtype=np.uint8), inputs["n"]
     model = observation(inputs)
     rest = np.arange(len(X)) != n
-    work = model.prepare(X[rest])
-    book = model.codebook(work, model.place(work, Z[rest], X[rest]))
-    assert model.noise_var * book["gram_inv"] == pytest.approx(np.array(outputs["Sigma_minus"]), rel=1e-9)
-    assert book["features"] == pytest.approx(np.array(outputs["mu_minus"]), rel=1e-9)
+    work = model.engine(ChainRows).prepare(X[rest])
+    book = model.engine(ChainRows).codebook(work, model.engine(ChainRows).place(work, Z[rest], X[rest]))
+    assert model.noise_var * book.gram_inv == pytest.approx(np.array(outputs["Sigma_minus"]), rel=1e-9)
+    assert book.features == pytest.approx(np.array(outputs["mu_minus"]), rel=1e-9)
     z = Z[n].astype(float)
-    variance = model.noise_var * (1 + z @ book["gram_inv"] @ z)
+    variance = model.noise_var * (1 + z @ book.gram_inv @ z)
     assert variance == pytest.approx(outputs["pred_var"], rel=1e-9)
     certain = np.where(z > 0, 800.0, -800.0)  # log-odds that fix the row's bits
-    log_density = model.encode(X[[n]], book, certain, 0.0).log_density
+    log_density = model.engine(Predictions).encode(X[[n]], book, certain, 0.0).log_density
     assert log_density[0] == pytest.approx(outputs["logpred"], rel=1e-9)
 
 
@@ -111,11 +121,11 @@ def test_feature_posterior():
     inputs, _ = case("G04")
     X, Z = data(inputs), np.array(inputs["Z"], dtype=float)
     model = observation(inputs)
-    work = model.prepare(X)
-    book = model.codebook(work, model.place(work, Z.astype(np.uint8), X))
+    work = model.engine(ChainRows).prepare(X)
+    book = model.engine(ChainRows).codebook(work, model.engine(ChainRows).place(work, Z.astype(np.uint8), X))
     precision = Z.T @ Z / model.noise_var + np.eye(Z.shape[1]) / model.feature_var
-    assert np.linalg.inv(model.noise_var * book["gram_inv"]) == pytest.approx(precision, rel=1e-9)
-    assert precision @ book["features"] == pytest.approx(Z.T @ X / model.noise_var, rel=1e-9)
+    assert np.linalg.inv(model.noise_var * book.gram_inv) == pytest.approx(precision, rel=1e-9)
+    assert precision @ book.features == pytest.approx(Z.T @ X / model.noise_var, rel=1e-9)
 
 
 def test_kernels_are_compiled():

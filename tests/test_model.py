@@ -1,11 +1,13 @@
 """Whether prior, observation and inference fit, and what is said if they do not."""
 
+from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
 import pytest
 
 from thali import IBP, CollapsedGibbs, LinearGaussian
 from thali.core.model import check_composition, compatible, lacking
+from thali.core.observation import Engine, Observation
 from thali.errors import IncompatibleModelError, InvalidParameterError
 from thali.priors import BetaBernoulli
 from thali.running.choose import Choice, choose
@@ -22,17 +24,45 @@ class Blue(Protocol):
 
 
 class RedPart:
+    """A prior with one capability."""
+
     def red(self):
         """Have the capability."""
 
 
 class BluePart:
+    """A prior with the other."""
+
     def blue(self):
         """Have the capability."""
 
 
-class BothParts(RedPart, BluePart):
-    """Have both."""
+class RedAndBlue(Engine):
+    def red(self):
+        """Have the capability."""
+
+    def blue(self):
+        """Have the capability."""
+
+
+class BlueData(Observation):
+    """An observation with an engine of one kind; it is asked for no other, whatever that engine can do."""
+
+    engines = MappingProxyType({Blue: RedAndBlue})
+
+
+class BothData(Observation):
+    engines = MappingProxyType({Red: RedAndBlue, Blue: RedAndBlue})
+
+
+class BareData(Observation):
+    """Without engines, though it has the methods itself."""
+
+    def red(self):
+        """Not asked."""
+
+    def blue(self):
+        """Not asked."""
 
 
 class NeedsRedAndBlue:
@@ -51,19 +81,19 @@ class NeedsNothing:
 
 
 def test_nothing_is_lacking_when_all_fits():
-    assert lacking(RedPart(), BothParts(), NeedsRedAndBlue()) == []
-    check_composition(RedPart(), BothParts(), NeedsRedAndBlue())
+    assert lacking(RedPart(), BothData(), NeedsRedAndBlue()) == []
+    check_composition(RedPart(), BothData(), NeedsRedAndBlue())
 
 
 def test_the_error_names_all_that_is_missing_and_what_fits():
     alternatives = [NeedsRedAndBlue(), NeedsRed(), NeedsNothing()]
     with pytest.raises(IncompatibleModelError) as caught:
-        check_composition(BluePart(), BluePart(), NeedsRedAndBlue(), alternatives)
+        check_composition(BluePart(), BlueData(), NeedsRedAndBlue(), alternatives)
     lines = str(caught.value).splitlines()
     assert lines == [
         "NeedsRedAndBlue needs a prior with `Red`, which BluePart does not provide.",
-        "NeedsRedAndBlue needs an observation with `Red`, which BluePart does not provide.",
-        "Inference that fits BluePart x BluePart: NeedsNothing.",
+        "NeedsRedAndBlue needs an observation with `Red`, which BlueData does not provide.",
+        "Inference that fits BluePart x BlueData: NeedsNothing.",
     ]
 
 
@@ -71,21 +101,30 @@ def test_several_missing_capabilities_are_named_at_once():
     class Bare:
         pass
 
-    with pytest.raises(IncompatibleModelError, match="an observation with `Red` and `Blue`, which Bare"):
-        check_composition(RedPart(), Bare(), NeedsRedAndBlue())
+    with pytest.raises(IncompatibleModelError, match="an observation with `Red` and `Blue`, which BareData"):
+        check_composition(RedPart(), BareData(), NeedsRedAndBlue())
     with pytest.raises(IncompatibleModelError, match="none yet"):
-        check_composition(Bare(), Bare(), NeedsRedAndBlue(), [NeedsRed()])
+        check_composition(Bare(), BareData(), NeedsRedAndBlue(), [NeedsRed()])
 
 
 def test_the_error_is_a_type_error():
     with pytest.raises(TypeError):
-        check_composition(BluePart(), BluePart(), NeedsRed())
+        check_composition(BluePart(), BlueData(), NeedsRed())
+
+
+def test_an_engine_is_made_once_from_its_model():
+    model = BothData()
+    assert model.engine(Red) is model.engine(Red)
+    assert model.engine(Red).model is model
+    assert not BlueData().has(Red)
+    with pytest.raises(IncompatibleModelError, match="BlueData has no engine of the kind Red"):
+        BlueData().engine(Red)
 
 
 def test_compatible_lists_the_triples_that_fit():
-    red, blue, both = RedPart(), BluePart(), BothParts()
+    red, other, blue, both = RedPart(), BluePart(), BlueData(), BothData()
     a, b = NeedsRedAndBlue(), NeedsRed()
-    found = compatible([red, blue], iter([blue, both]), iter([a, b]))
+    found = compatible([red, other], iter([blue, both]), iter([a, b]))
     assert found == [(red, blue, b), (red, both, a), (red, both, b)]
 
 

@@ -9,7 +9,8 @@ import pytest
 from thali import IBP, CollapsedGibbs, Gamma, LinearGaussian, NormalOffset, PerDim
 from thali.errors import InvalidFileError
 from thali.inference.samplers.chain import SweepInfo, ZState
-from thali.observations.gaussian.data import GaussianRows
+from thali.observations.gaussian.codebook import GaussianCodebook
+from thali.observations.gaussian.rows import GaussianRows
 from thali.posteriors.base import Draw
 from thali.storage.packing import pack, unpack
 
@@ -64,7 +65,7 @@ def draws(rng, n):
     for k in rng.integers(0, 4, n):
         z = rng.integers(2, size=(5, k)).astype(np.uint8)
         observation = LinearGaussian(noise_var=rng.random(2) + 0.1, feature_var=float(rng.random() + 0.1), scale=scale)
-        codebook = {"features": rng.random((k, 2)), "counts": z.sum(axis=0).astype(np.int64)}
+        codebook = GaussianCodebook(rng.random((k, 2)), z.sum(axis=0).astype(np.int64), rng.random((k, k)))
         score = float(rng.random())
         yield Draw(z, score, np.float64(score), IBP(mass=rng.random() + 0.1), observation, codebook)
 
@@ -80,7 +81,8 @@ def test_many_draws_take_as_many_arrays_as_two(rng):
     back = through(many)
     for a, b in zip(many, back, strict=True):
         assert same(a.z, b.z)
-        assert same(a.codebook, b.codebook)
+        assert type(a.codebook) is type(b.codebook)
+        assert same(a.codebook.arrays(), b.codebook.arrays())
         assert all(getattr(a, f) == getattr(b, f) for f in ("log_joint", "free_energy", "prior", "observation"))
     assert all(draw.observation.scale is back[0].observation.scale for draw in back)  # held once, as before
 

@@ -10,8 +10,6 @@ from scipy.stats import multivariate_normal
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from thali.observations.gaussian.factor_em import FactorFit
-
 from benchmarks.papers.heldout_cells import (
     HiddenCells,
     column_means,
@@ -35,6 +33,7 @@ from benchmarks.papers.word_counts import (
     update_left,
     update_right,
 )
+from thali.inference.calibration.factor_em import FactorFit
 
 # --- hidden cells ----------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from scipy.special import expit
 
 from thali import IBP, BetaBernoulli, CollapsedGibbs, LatentFeatures, LinearGaussian
 from thali.core.model import Model
+from thali.core.protocols.engines.chains import ChainRows
 from thali.counting import count
 from thali.posteriors.base import Draw
 from thali.posteriors.draws import Draws
@@ -31,12 +32,19 @@ BASE = [column(*range(10)), column(*range(5, 30)), column(*range(20, 35)), colum
 def draws(chains, *, free_energy=None, prior=PRIOR, observation=OBSERVATION):
     """A posterior from lists of lists of columns."""
     X = np.stack(BASE, axis=1) @ A
-    data = observation.prepare(X)
+    data = observation.engine(ChainRows).prepare(X)
     free_energy = np.zeros((len(chains), len(chains[0]))) if free_energy is None else np.array(free_energy)
 
     def draw(columns, energy):
         z = np.stack(columns, axis=1) if columns else np.zeros((N, 0), dtype=np.uint8)
-        return Draw(z, 0.0, energy, prior, observation, observation.codebook(data, observation.place(data, z, X)))
+        return Draw(
+            z,
+            0.0,
+            energy,
+            prior,
+            observation,
+            observation.engine(ChainRows).codebook(data, observation.engine(ChainRows).place(data, z, X)),
+        )
 
     recorded = [[draw(c, e) for c, e in zip(*pair, strict=True)] for pair in zip(chains, free_energy, strict=True)]
     return Draws.from_chains(Model(prior, observation), recorded)
@@ -62,7 +70,7 @@ def test_what_comes_and_goes_does_not_count(rng):
     expected = np.stack(BASE, axis=1)[:, [1, 2, 0, 3]]  # the most frequent first
     assert np.array_equal(bits, expected)
     assert np.array_equal(c.presence, expected)
-    assert np.array_equal(posterior.encoder.codebook["features"], posterior.features(c.chain, c.draw)[c.columns])
+    assert np.array_equal(posterior.encoder.codebook.features, posterior.features(c.chain, c.draw)[c.columns])
 
 
 def test_ties_are_ordered_by_first_appearance():
@@ -102,7 +110,7 @@ def test_labels_do_not_matter(rng):
     other = [[columns[i] for i in rng.permutation(len(columns))] for columns in chain]
     a, b = draws([chain]), draws([other])
     assert a.representative == b.representative
-    np.testing.assert_allclose(a.encoder.codebook["features"], b.encoder.codebook["features"], atol=1e-12)
+    np.testing.assert_allclose(a.encoder.codebook.features, b.encoder.codebook.features, atol=1e-12)
     np.testing.assert_allclose(a.consensus.presence, b.consensus.presence)
     np.testing.assert_allclose(a.consensus.feature_sd, b.consensus.feature_sd, atol=1e-9)
 
@@ -118,7 +126,7 @@ def test_presence_and_spread_are_over_the_draws_with_the_feature():
     means, variances = [], []
     for draw, k in ((0, 1), (1, 1), (2, 0), (3, 0)):
         means.append(posterior.features(0, draw)[k])
-        variances.append(0.2 * posterior.codebook(0, draw)["gram_inv"][k, k])
+        variances.append(0.2 * posterior.codebook(0, draw).gram_inv[k, k])
     total = np.var(means, axis=0) + np.mean(variances)
     np.testing.assert_allclose(c.feature_sd[0], np.sqrt(total))
 
@@ -151,8 +159,8 @@ def test_what_was_left_out_of_a_codebook_counts_as_unknown():
     counts = np.array([c.sum() for c in BASE])
     assert whole.rate == PRIOR.new_rate(N + 1)
     assert part.rate == pytest.approx(whole.rate + (counts[0] + counts[2]) / (N + 1))
-    np.testing.assert_array_equal(part.codebook["features"], whole.codebook["features"][[3, 1]])
-    np.testing.assert_array_equal(part.codebook["gram_inv"], whole.codebook["gram_inv"][np.ix_([3, 1], [3, 1])])
+    np.testing.assert_array_equal(part.codebook.features, whole.codebook.features[[3, 1]])
+    np.testing.assert_array_equal(part.codebook.gram_inv, whole.codebook.gram_inv[np.ix_([3, 1], [3, 1])])
     np.testing.assert_array_equal(part.log_odds, whole.log_odds[[3, 1]])
 
 

@@ -14,6 +14,9 @@ from thinned import thinned
 import thali
 from thali import IBP, BetaBernoulli, LinearGaussian
 from thali.core.model import Model
+from thali.core.protocols.engines.chains import ChainRows
+from thali.core.protocols.engines.predictions import Predictions
+from thali.observations.gaussian.prediction import BitPredictions
 from thali.posteriors import prediction
 from thali.posteriors.base import Draw
 from thali.posteriors.draws import Draws
@@ -24,19 +27,27 @@ N, D = 5, 3
 PRIOR = BetaBernoulli(mass=1.5, n_features=2)
 
 
+class KnownFeatures(BitPredictions):
+    def _cell_var(self, codes, codebook):
+        return np.ones((len(codes), 1)) * self.model.noise_var
+
+
+class NewRows(BitPredictions):
+    def _cell_var(self, codes, codebook):
+        leverage = np.einsum("nk,kj,nj->n", codes, codebook.gram_inv, codes)
+        return (1 / (1 - np.minimum(leverage, 0.9)))[:, None] * self.model.noise_var
+
+
 class PlugIn(LinearGaussian):
     """Wrong: the features are taken for known."""
 
-    def _cell_var(self, codes, codebook):
-        return np.ones((len(codes), 1)) * self.noise_var
+    engines = LinearGaussian.engines | {Predictions: KnownFeatures}
 
 
 class FillingIgnored(LinearGaussian):
     """Wrong: a fitted row is taken for a new one, which knows nothing of its own filling."""
 
-    def _cell_var(self, codes, codebook):
-        leverage = np.einsum("nk,kj,nj->n", codes, codebook["gram_inv"], codes)
-        return (1 / (1 - np.minimum(leverage, 0.9)))[:, None] * self.noise_var
+    engines = LinearGaussian.engines | {Predictions: NewRows}
 
 
 SETTINGS = {
@@ -95,12 +106,14 @@ class Problem:
     def draws(self, rng, n_draws=1000):
         """Independent posterior draws of Z, of the filled cells, and so of the codebook."""
         recorded = []
-        data = self.observation.prepare(self.X)
+        data = self.observation.engine(ChainRows).prepare(self.X)
         for i in rng.choice(len(self.exact.matrices), size=n_draws, p=self.exact.probability):
             X, Z = self.X.copy(), self.exact.matrices[i]
             for d, (mean, cov) in enumerate(self.moments[i]):
                 X[self.mask[:, d], d] = mean + np.linalg.cholesky(cov) @ rng.standard_normal(len(mean))
-            book = self.observation.codebook(data, self.observation.place(data, Z, X))
+            book = self.observation.engine(ChainRows).codebook(
+                data, self.observation.engine(ChainRows).place(data, Z, X)
+            )
             recorded.append(Draw(Z, 0.0, 0.0, PRIOR, self.observation, book))
         return Draws.from_chains(Model(PRIOR, self.observation), [recorded[: n_draws // 2], recorded[n_draws // 2 :]])
 
@@ -190,8 +203,8 @@ def few_draws(prior, observation):
         Z[:, :n_features] = rng.random((12, n_features)) < 0.5
         Z[0, :n_features] = 1
         X = observation.simulate(rng, Z, n_dims=D)
-        data = observation.prepare(X)
-        book = observation.codebook(data, observation.place(data, Z, X))
+        data = observation.engine(ChainRows).prepare(X)
+        book = observation.engine(ChainRows).codebook(data, observation.engine(ChainRows).place(data, Z, X))
         recorded.append(Draw(Z, 0.0, 0.0, prior, observation, book))
     return Draws.from_chains(Model(prior, observation), [recorded])
 
@@ -205,15 +218,15 @@ def patterns(posterior, X):
         odds = prior.log_odds(13)
         rate = prior.new_rate(13)
         if isinstance(prior, BetaBernoulli):
-            rate += (prior.n_features - len(book["counts"])) * expit(odds[0])
-        chance = expit(odds[book["counts"]])
+            rate += (prior.n_features - len(book.counts)) * expit(odds[0])
+        chance = expit(odds[book.counts])
         noise = np.broadcast_to(observation.noise_var, D)
         unit = noise if observation.per_dim else np.ones(D)
         for z, j in product(product((0, 1), repeat=len(chance)), range(12)):
             z = np.array(z)
             log_prior = np.log(np.where(z, chance, 1 - chance)).sum() + poisson.logpmf(j, rate)
-            mean = observation.reconstruct(z[None], book["features"])[0]
-            sd = np.sqrt(noise * (1 + z @ book["gram_inv"] @ z) + j * observation.feature_var * unit)
+            mean = observation.reconstruct(z[None], book.features)[0]
+            sd = np.sqrt(noise * (1 + z @ book.gram_inv @ z) + j * observation.feature_var * unit)
             for n, x in enumerate(X):
                 weight = log_prior + np.nansum(norm.logpdf(x, mean, sd))
                 found[n].append((weight, mean, sd, j))
@@ -275,16 +288,23 @@ def test_a_wholly_missing_new_row_gets_the_prior():
     nothing = np.full((1, D), np.nan)
     rates = [p.rate for p in posterior.pooled()]
     assert prediction.novelty(posterior, nothing)[0] == pytest.approx(1 - np.mean(np.exp(np.negative(rates))))
-    expected = np.mean([expit(p.log_odds) @ p.codebook["features"] for p in posterior.pooled()], axis=0)
+    expected = np.mean([expit(p.log_odds) @ p.codebook.features for p in posterior.pooled()], axis=0)
     np.testing.assert_allclose(prediction.impute(posterior, nothing, None, fitted=False)[0][0], expected)
 
 
 def test_rows_without_any_feature(rng):
     observation = LinearGaussian(**SETTINGS["one noise level"])
     X = rng.standard_normal((6, D))
-    data = observation.prepare(X)
+    data = observation.engine(ChainRows).prepare(X)
     Z = np.zeros((6, 0), dtype=np.uint8)
-    draw = Draw(Z, 0.0, 0.0, IBP(mass=1e-9), observation, observation.codebook(data, observation.place(data, Z, X)))
+    draw = Draw(
+        Z,
+        0.0,
+        0.0,
+        IBP(mass=1e-9),
+        observation,
+        observation.engine(ChainRows).codebook(data, observation.engine(ChainRows).place(data, Z, X)),
+    )
     posterior = Draws.from_chains(Model(IBP(mass=1e-9), observation), [[draw] * 5])
     mask = np.zeros(X.shape, dtype=bool)
     mask[1] = True
@@ -343,7 +363,7 @@ def test_scores_of_draws_while_a_fit_runs(monkeypatch):
     model = thali.LatentFeatures(**settings).fit(np.where(hidden, np.nan, X), heldout=X)
     assert np.array_equal(model.components_, plain.components_)
     draw = seen["chains"][0].kept[-1]
-    mean = draw.observation.reconstruct(draw.z[:, draw.z.any(axis=0)], draw.codebook["features"])
+    mean = draw.observation.reconstruct(draw.z[:, draw.z.any(axis=0)], draw.codebook.features)
     var = draw.observation.noise_var
     rough = float(np.mean(-0.5 * np.log(2 * np.pi * var) - 0.5 * (X - mean)[hidden] ** 2 / var))
     assert seen["score"](draw) == pytest.approx(rough, abs=0.1)

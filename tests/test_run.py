@@ -10,9 +10,11 @@ import pytest
 
 from thali import IBP, BetaBernoulli, CollapsedGibbs, LatentFeatures, LinearGaussian
 from thali.core.model import Model
+from thali.core.protocols.engines.chains import ChainRows
 from thali.errors import InvalidParameterError
 from thali.rng import make_generator, spawn
 from thali.running.chains import Chain, iterate, resolve_n_jobs, run_chains
+from thali.verdicts.judge import judge
 
 MODEL = Model(IBP(), LinearGaussian())
 
@@ -93,7 +95,9 @@ def test_a_longer_run_begins_as_a_shorter_one(X):
 def test_iterate_leaves_stopping_to_the_consumer(X):
     observation = MODEL.observation.adapt(X)
     model = Model(MODEL.prior, observation)
-    steps = iterate(make_generator(0), short(n_warmup=0, n_draws=1), model, observation.prepare(X), len(X))
+    steps = iterate(
+        make_generator(0), short(n_warmup=0, n_draws=1), model, observation.engine(ChainRows).prepare(X), len(X)
+    )
     for _ in range(20):
         state, info = next(steps)
     assert info.n_features == state.local.z.shape[1]
@@ -270,11 +274,28 @@ def test_max_time(X):
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
-def test_max_time_waits_for_a_draw_of_each_chain(X, n_jobs):
-    result = run(X, short(n_warmup=20, n_draws=50), max_time=1e-9, n_chains=3, n_jobs=n_jobs)
+def test_max_time_ends_a_search_and_a_warm_up(X, n_jobs):
+    """What is there by then is shown, and the verdict says what it is."""
+    inference = short(n_warmup=10**6, n_draws=50, start="search")
+    begin = time.monotonic()
+    result = run(X, inference, max_time=0.2, n_chains=3, n_jobs=n_jobs)
+    assert time.monotonic() - begin < 5.0
     assert result.stopped_by == "max_time"
-    assert (result.posterior.n_chains, result.posterior.n_draws) == (3, 1)
-    assert same(result, run(X, short(n_warmup=20, n_draws=1), n_chains=3))
+    assert 1 <= result.posterior.n_chains <= 3
+    assert result.posterior.n_draws == 1
+    assert 1 <= result.history["log_joint"].shape[1] < inference.n_warmup
+    found = judge(inference, result.posterior, result.history)
+    assert not found.converged
+    assert "the time was over in the warm-up, after" in found.words
+    done = run(X, short(n_warmup=3, n_draws=50, start="empty"), n_chains=2)
+    assert "warm-up" not in judge(short(n_warmup=3), done.posterior, done.history).words
+
+
+def test_chains_without_a_draw_are_left_out_when_others_have_some(X, monkeypatch):
+    monkeypatch.setattr("thali.running.chains._TURN", 0.5)
+    result = run(X, short(n_warmup=0, n_draws=10**9, start="empty"), max_time=0.3, n_chains=2, n_jobs=1)
+    assert (result.posterior.n_chains, result.stopped_by) == (1, "max_time")
+    assert result.posterior.n_draws > 1
 
 
 def test_a_run_in_time_is_not_stopped(X):

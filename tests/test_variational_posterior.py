@@ -6,11 +6,12 @@ import math
 import numpy as np
 import pytest
 from scipy.special import expit
-from thali.core.protocols.observation import Family
 
 import thali
 from thali import BetaBernoulli, LatentFeatures, LinearGaussian, MeanField
 from thali.core.model import Model
+from thali.core.protocols.engines.mean_field import Family
+from thali.core.protocols.engines.predictions import Predictions
 from thali.errors import InvalidFileError, InvalidParameterError
 from thali.observations.gaussian.mean_field.bits import BitFactors
 from thali.observations.gaussian.mean_field.sums import GaussianFeatures
@@ -85,7 +86,9 @@ class TestHeldOutCells:
         mask = np.ones((20, 3), dtype=bool)
         found = log_mixture(posterior, data, mask, np.arange(20), by_cell=False)
         observation, book = posterior.concrete_model.observation, posterior.shared_codebook
-        assert found == pytest.approx(observation.log_cells(data, bits, book).sum(axis=1), rel=1e-12)
+        assert found == pytest.approx(
+            observation.engine(Predictions).log_cells(data, bits, book).sum(axis=1), rel=1e-12
+        )
 
     def test_a_mixture_over_cells_is_no_mixture_over_rows(self, rng):
         posterior = posterior_of(rng.random((5, 2)), 3 * PHI)
@@ -139,7 +142,7 @@ class TestSummaries:
             assert k == posterior.draws["n_features"][0, i]
             assert posterior.codes(0, i).shape[1] == k
             assert posterior.features(0, i).shape == (k, 3)
-            assert posterior.codebook(0, i)["gram_inv"].shape == (k, k)
+            assert posterior.codebook(0, i).gram_inv.shape == (k, k)
 
     def test_persistent_features_in_order_of_frequency(self):
         posterior = posterior_of(
@@ -148,7 +151,7 @@ class TestSummaries:
         assert posterior.consensus.columns.tolist() == [2, 1]
         assert posterior.consensus.stability == pytest.approx(posterior.in_use[[2, 1]])
         encoder = posterior.encoder
-        assert np.array_equal(encoder.codebook["features"], np.eye(3)[[2, 1]])
+        assert np.array_equal(encoder.codebook.features, np.eye(3)[[2, 1]])
         weights = posterior.model.prior.expected_weights(posterior.factors.weights)
         assert expit(encoder.log_odds) == pytest.approx(weights[[2, 1]])
         assert encoder.rate == pytest.approx(weights[0])

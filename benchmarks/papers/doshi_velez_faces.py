@@ -40,6 +40,8 @@ from benchmarks.quality.record import Record
 from benchmarks.tables import against, machine, show_table
 from thali import BetaBernoulli, BetaProcess, Gibbs, LatentFeatures, LinearGaussian, MeanField, StickBreakingIBP
 from thali.core.model import Model
+from thali.core.protocols.engines.chains import ChainRows
+from thali.core.protocols.engines.predictions import Predictions
 from thali.running.chains import iterate
 
 FILE, N_PEOPLE, N_FACES, SIDE = "faces_yaleb_32x32.npz", 14, 721, 32
@@ -83,7 +85,7 @@ def gibbs(prior: Any, observation: Any, cells: HiddenCells, seed: int) -> tuple[
     of a state's prediction."""
     X, model, inference = cells.seen, Model(prior, observation.adapt(cells.seen)), Gibbs(moves=0.0)
     rng = np.random.default_rng([seed, 11])
-    data = model.observation.prepare(X)
+    data = model.observation.engine(ChainRows).prepare(X)
     first = Model(prior.draw(rng), model.observation.draw(rng, X.shape[1]))
     Z = first.prior.simulate(rng, len(X))
     begin = inference.at(first.prior, first.observation, data, Z, np.where(cells.hidden, 0.0, X))
@@ -91,7 +93,9 @@ def gibbs(prior: Any, observation: Any, cells: HiddenCells, seed: int) -> tuple[
     for sweep, (state, info) in enumerate(iterate(rng, inference, model, data, len(X), state=begin), start=1):
         if sweep > N_SWEEPS // 2 and sweep % EVERY == 0:
             z = state.local.z[:, state.local.z.any(axis=0)].astype(float)
-            log_cells = state.observation.log_cells(cells.X, z, state.observation.codebook(data, state.local))
+            log_cells = state.observation.engine(Predictions).log_cells(
+                cells.X, z, state.observation.engine(ChainRows).codebook(data, state.local)
+            )
             late.append(np.sum(log_cells, axis=1, where=cells.hidden)[cells.test_rows])
             used.append(info.n_features)
         if sweep == N_SWEEPS:

@@ -24,8 +24,6 @@ from threadpoolctl import threadpool_limits
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from thali.observations.gaussian.factor_em import FactorFit
-
 from benchmarks.papers.heldout_cells import (
     Entry,
     HiddenCells,
@@ -39,6 +37,7 @@ from benchmarks.papers.speakers import FILE, load, matched
 from benchmarks.quality.record import Record
 from benchmarks.tables import machine, show_table
 from thali import IBP, ICA, BetaBernoulli, Gibbs, LatentFeatures, MeanField, StickBreakingIBP
+from thali.inference.calibration.factor_em import FactorFit
 
 SIZES, RANKS = (2, 5, 9), tuple(range(1, 10))
 CHAIN = {"n_warmup": 100, "n_draws": 100}  # 200 sweeps, as in the report

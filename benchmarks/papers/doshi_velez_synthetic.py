@@ -27,6 +27,7 @@ from benchmarks.quality.record import Record, listed
 from benchmarks.tables import machine, show_table
 from thali import IBP, CollapsedGibbs, Gibbs, LinearGaussian, SliceSampler, StickBreakingIBP
 from thali.core.model import Model
+from thali.core.protocols.engines.chains import ChainRows
 from thali.running.chains import iterate
 
 # Anything that `thali.running.chains.iterate` serves and whose state has Z in `local.z` can stand here.
@@ -129,7 +130,7 @@ def run(problem: Problem, sampler: str, restart: int, *, seconds: float = math.i
     trace, late = [], []
     when = sorted([*np.geomspace(0.0025, 1.0, 20), *np.linspace(0.5, 1.0, 11)])  # shares of the run
     used, step, start = 0.0, 0, time.perf_counter()
-    data, inference = model.observation.prepare(X), SAMPLERS[sampler]
+    data, inference = model.observation.engine(ChainRows).prepare(X), SAMPLERS[sampler]
     begin = None
     if sampler not in SEARCHES:
         complete = np.where(problem.hidden, np.nanmean(X, axis=0), X)
@@ -163,7 +164,7 @@ def run(problem: Problem, sampler: str, restart: int, *, seconds: float = math.i
 def sweep_time(problem: Problem, sampler: str) -> Entry:
     """Milliseconds of a step from the Z behind the data, the least of several."""
     model, X = problem.model(), np.where(problem.hidden, np.nan, problem.X)
-    data, rng, inference = model.observation.prepare(X), np.random.default_rng(0), SAMPLERS[sampler]
+    data, rng, inference = model.observation.engine(ChainRows).prepare(X), np.random.default_rng(0), SAMPLERS[sampler]
     state = inference.at(model.prior, model.observation, data, problem.Z, problem.X)
     times = []
     for _ in range(12):

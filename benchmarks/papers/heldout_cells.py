@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from thali.observations.gaussian.factor_em import FactorFit, log_rows, validated_factors
+
+from thali.inference.calibration.factor_em import FactorFit, log_rows, validated_factors
 
 Array = np.ndarray
 Entry = dict[str, Any]

@@ -29,8 +29,6 @@ from threadpoolctl import threadpool_limits
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from thali.core.protocols.observation import Family
-
 from benchmarks.quality.record import Record
 from benchmarks.tables import machine, show_table
 from thali import (
@@ -45,6 +43,7 @@ from thali import (
     StickBreakingIBP,
 )
 from thali.core.model import Model
+from thali.core.protocols.engines.mean_field import Family
 from thali.inference.variational.ascent import ascend, begin, split_rows
 
 FILE = "hgdp_microsat.npz"

@@ -28,6 +28,7 @@ from benchmarks.quality.sets import SETS, WEIGHTED_SETS, QualitySet
 from benchmarks.tables import machine, show_table
 from thali import IBP, ICA, CollapsedGibbs, FactorAnalysis, Gibbs, LinearGaussian, SliceSampler
 from thali.core.model import Model
+from thali.core.protocols.engines.chains import ChainRows
 from thali.posteriors.prediction import scorer
 
 ALL_SETS = {**SETS, **WEIGHTED_SETS}
@@ -68,7 +69,7 @@ def run_chain(
     """Traces of one chain, and the CPU seconds its draws took."""
     X = hide(problem.X, share)
     model = Model(IBP(), observation.adapt(X))
-    data = model.observation.prepare(X)
+    data = model.observation.engine(ChainRows).prepare(X)
     score = scorer(X, problem.X) if share > 0 else lambda draw: 0.0
     rng = np.random.default_rng([chain, 17])
     state = at_truth(inference, rng, model, data, problem)
@@ -79,7 +80,7 @@ def run_chain(
         state, info = inference.step(rng, state, model, data)
         if iteration >= n_warmup:
             seconds += time.process_time() - start
-            z, codebook = state.local.z, state.observation.codebook(data, state.local)
+            z, codebook = state.local.z, state.observation.engine(ChainRows).codebook(data, state.local)
             traces["n_features"].append(info.n_features)
             traces["n_common"].append(n_common(z))
             traces["log_joint"].append(round(info.log_joint, 3))

@@ -5,11 +5,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from thali.observations.gaussian.factor_em import FactorFit, fill, log_cells, validated_factors
 
 from benchmarks.quality.chains import common_counts
 from benchmarks.quality.real_sets import RealSet
 from thali import CollapsedGibbs, FactorAnalysis, Gibbs, LatentFeatures, LinearGaussian, NormalOffset, PerDim
+from thali.core.protocols.engines.predictions import Predictions
+from thali.inference.calibration.factor_em import FactorFit, fill, log_cells, validated_factors
 
 FLOORS = (0.5, 0.3, 0.2, 0.1, 0.05, 0.03)
 BINARY_CHAIN = {"n_warmup": 200, "n_draws": 200}
@@ -70,8 +71,8 @@ def predict(posterior: Any, X: Array, hidden: Array, chain: int) -> Cells:
     for draw in range(n):
         observation, codebook = posterior.concrete(chain, draw).observation, posterior.codebook(chain, draw)
         codes = posterior.codes(chain, draw)
-        total = np.logaddexp(total, observation.log_cells(X, codes, codebook)[hidden])
-        mean += observation.reconstruct(codes, codebook["features"])[hidden] / n
+        total = np.logaddexp(total, observation.engine(Predictions).log_cells(X, codes, codebook)[hidden])
+        mean += observation.reconstruct(codes, codebook.features)[hidden] / n
     return Cells(total - np.log(n), mean)
 
 

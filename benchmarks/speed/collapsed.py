@@ -30,6 +30,7 @@ from benchmarks.tables import against, machine, show_table
 from benchmarks.workloads import Workload
 from thali import IBP, CollapsedGibbs, LinearGaussian
 from thali.core.model import Model
+from thali.core.protocols.engines.chains import ChainRows, CollapsedRows
 from thali.inference.samplers.chain import ZState
 from thali.kernels.bits.feature_gram import rebuild
 
@@ -69,8 +70,8 @@ class Chain:
         self.observation = LinearGaussian(noise_var=workload.noise_var, feature_var=workload.feature_var)
         self.model = Model(prior=self.prior, observation=self.observation)
         self.inference = CollapsedGibbs()
-        self.data = self.observation.prepare(workload.X)
-        self.local = self.observation.place(self.data, workload.Z, workload.X)
+        self.data = self.observation.engine(ChainRows).prepare(workload.X)
+        self.local = self.observation.engine(ChainRows).place(self.data, workload.Z, workload.X)
         self.log_odds = self.prior.log_odds(self.n_rows)
         self.new_rate = self.prior.new_rate(self.n_rows)
         self.remarks: dict[str, float] = {}
@@ -80,7 +81,9 @@ class Chain:
         return self.local.z.shape[1]
 
     def sweep(self) -> None:
-        self.local, self.remarks = self.observation.sweep(self.rng, self.data, self.local, self.log_odds, self.new_rate)
+        self.local, self.remarks = self.observation.engine(CollapsedRows).sweep(
+            self.rng, self.data, self.local, self.log_odds, self.new_rate
+        )
 
     def step(self) -> None:
         state = ZState(self.prior, self.observation, self.local)
@@ -232,15 +235,16 @@ _COMPILE = """
 import time
 import numpy as np
 from thali import IBP, LinearGaussian
+from thali.core.protocols.engines.chains import ChainRows, CollapsedRows
 import thali.kernels.bits.collapsed_rows
 rng = np.random.default_rng(0)
 Z = (rng.random((64, 3)) < 0.5).astype(np.uint8)
 observation = LinearGaussian(noise_var=1.0, feature_var=1.0)
 X = rng.standard_normal((64, 5))
-data = observation.prepare(X)
-local = observation.place(data, Z, X)
+data = observation.engine(ChainRows).prepare(X)
+local = observation.engine(ChainRows).place(data, Z, X)
 start = time.process_time()
-observation.sweep(rng, data, local, IBP(mass=1.0).log_odds(64), 0.01)
+observation.engine(CollapsedRows).sweep(rng, data, local, IBP(mass=1.0).log_odds(64), 0.01)
 print(time.process_time() - start)
 """
 

@@ -23,12 +23,11 @@ from threadpoolctl import threadpool_limits
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from thali.core.protocols.observation import Family
-
 from benchmarks import workloads
 from benchmarks.tables import against, machine, show_table
 from benchmarks.workloads import Workload
 from thali import LinearGaussian
+from thali.core.protocols.engines.mean_field import Family, MeanFieldRows
 
 TARGETS = {  # workload: iteration / two products, at most, in double precision
     (100_000, 50, 30): 1.6,
@@ -54,17 +53,19 @@ class Fit:
         X = np.where(rng.random(workload.X.shape) < missing, np.nan, workload.X) if missing else workload.X
         model = LinearGaussian(noise_var=workload.noise_var, feature_var=workload.feature_var)
         self.model, K = model.adapt(X), workload.Z.shape[1]
-        self.data, self.odds = self.model.row_data(X), np.full(K, -1.0)
-        self.q = self.model.init_features(self.data, K, Family(precision=precision))
+        self.data, self.odds = self.model.engine(MeanFieldRows).row_data(X), np.full(K, -1.0)
+        self.q = self.model.engine(MeanFieldRows).init_features(self.data, K, Family(precision=precision))
         self.X = self.data.single if precision == "single" else self.data.double
-        self.local = self.model.init_rows(self.data, 0.1 + 0.8 * workload.Z)
-        self.local, sums = self.model.update_rows(self.data, self.q, self.local, self.odds, 0)
-        self.q = self.model.update_features(self.q, sums, learn=False)
+        self.local = self.model.engine(MeanFieldRows).init_rows(self.data, 0.1 + 0.8 * workload.Z)
+        self.local, sums = self.model.engine(MeanFieldRows).update_rows(self.data, self.q, self.local, self.odds, 0)
+        self.q = self.model.engine(MeanFieldRows).update_features(self.q, sums, learn=False)
         self.V, self.A = np.asarray(self.local.z_prob, self.X.dtype), self.q.mean.astype(self.X.dtype)
 
     def iterate(self, n_threads: int = 1) -> None:
-        self.local, sums = self.model.update_rows(self.data, self.q, self.local, self.odds, 1, n_threads)
-        self.q = self.model.update_features(self.q, sums, learn=False)
+        self.local, sums = self.model.engine(MeanFieldRows).update_rows(
+            self.data, self.q, self.local, self.odds, 1, n_threads
+        )
+        self.q = self.model.engine(MeanFieldRows).update_features(self.q, sums, learn=False)
 
     def two_products(self) -> None:
         """What no iteration can do without."""

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
-from reference import particles as plain
+from reference.bits import particles as plain
 
 from benchmarks.tables import machine, show_table
 from thali import IBP, Gamma, InverseGamma, LinearGaussian, ParticleFilter, datasets

@@ -29,6 +29,7 @@ from benchmarks.tables import against, machine, show_table
 from benchmarks.workloads import Workload
 from thali import IBP, Gibbs, LinearGaussian
 from thali.core.model import Model
+from thali.core.protocols.engines.chains import ChainRows, ConditionalRows, ParallelRows
 from thali.inference.samplers.chain import ZState
 from thali.observations.gaussian import parallel as _parallel
 
@@ -67,8 +68,8 @@ class Chain:
         self.rng = np.random.default_rng(1)
         self.prior = IBP(mass=MASS)
         self.observation = LinearGaussian(noise_var=workload.noise_var, feature_var=workload.feature_var)
-        self.data = self.observation.prepare(workload.X)
-        self.local = self.observation.place(self.data, workload.Z, workload.X)
+        self.data = self.observation.engine(ChainRows).prepare(workload.X)
+        self.local = self.observation.engine(ChainRows).place(self.data, workload.Z, workload.X)
         self.log_odds, self.new_rate = self.prior.log_odds(self.n_rows), self.prior.new_rate(self.n_rows)
         self.model = Model(IBP(), LinearGaussian().adapt(workload.X))  # for steps, which learn the hyperparameters
         self.state = ZState(self.prior, self.observation, self.local)
@@ -79,7 +80,7 @@ class Chain:
 
     def in_halves(self, n_threads: int = 1) -> None:
         arguments = (self.rng, self.data, self.local, self.draw_weights, self.new_rate, n_threads)
-        self.local = self.observation.parallel_sweep(*arguments)
+        self.local = self.observation.engine(ParallelRows).parallel_sweep(*arguments)
 
     def watched(self, n_threads: int) -> None:
         """A sweep that notes how long what is compiled took: everything but features and weights."""
@@ -100,7 +101,7 @@ class Chain:
 
     def by_row(self) -> None:
         arguments = (self.rng, self.data, self.local, self.log_odds, self.new_rate)
-        self.local = self.observation.conditional_sweep(*arguments)
+        self.local = self.observation.engine(ConditionalRows).conditional_sweep(*arguments)
 
 
 def measure_sweep(workload: Workload, seconds: float) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """LatentFeatures: the scikit-learn face of thali. It validates, delegates, and shows what was found."""
 
 import os
-import time
 from typing import Any, Self
 
 import numpy as np
@@ -34,6 +33,7 @@ from thali.running.numeric_errors import check_finite, numbers_in_range
 from thali.running.progress import Progress
 from thali.running.restarts import optimise, refuse_for_samplers
 from thali.running.rows import Stream, refuse_for_streams
+from thali.running.stopping import Allowance
 from thali.running.stream_fit import StreamFit, as_before_if_a_stream_fails
 from thali.storage import fit as saving
 from thali.storage.archive import blamed
@@ -125,7 +125,7 @@ class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, T
             refuse_for_streams(**settings)
         if isinstance(choice.inference, Optimiser):
             refuse_for_samplers(choice.inference, **settings)
-        model = calibrate(model, X, self._is_late)
+        model = calibrate(model, X, self._allowed.is_late)
         about = self._about(model, choice, fingerprint(X))
         self._stream = None
         if isinstance(choice.inference, Optimiser):
@@ -140,16 +140,8 @@ class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, T
         with Checkpoint.create(self.checkpoint, about, X.shape[0], chains) as run:
             return self._sample(X, about, chains, run, score)
 
-    def _time_left(self) -> float | None:
-        """Of `max_time`, which counts from the moment at which the settings were checked."""
-        return None if self.max_time is None else max(self.max_time - (time.monotonic() - self._at_begin), 1e-3)
-
-    def _is_late(self) -> bool:
-        """Whether a third of the time is over, which is all that there is for calibration."""
-        return self.max_time is not None and time.monotonic() - self._at_begin > self.max_time / 3
-
     def _check_settings(self) -> None:
-        self._at_begin = time.monotonic()
+        self._allowed = Allowance(self.max_time)
         if not isinstance(self.n_chains, int | np.integer) or isinstance(self.n_chains, bool) or self.n_chains < 1:
             raise InvalidParameterError(f"n_chains must be a positive integer. Got {self.n_chains!r}.")
         for name in ("max_time", "target_ess"):
@@ -175,7 +167,7 @@ class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, T
         with Progress(chains, inference, self.verbose, score) as progress, numbers_in_range():
             result = run_chains(
                 chains, inference, about.model, X,
-                n_jobs=self.n_jobs, max_time=self._time_left(), target_ess=self.target_ess,
+                n_jobs=self.n_jobs, max_time=self._allowed.left(), target_ess=self.target_ess,
                 keep=run.keep if run else None, watch=(progress, run.complain) if run else (progress,),
             )  # fmt: skip
             check_finite(result.posterior)
@@ -189,7 +181,7 @@ class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, T
         with numbers_in_range():
             result = optimise(
                 streams, inference, about.model, X,
-                n_jobs=self.n_jobs, max_time=self._time_left(), verbose=self.verbose,
+                n_jobs=self.n_jobs, max_time=self._allowed.left(), verbose=self.verbose,
             )  # fmt: skip
             check_finite(result.posterior)
         return self._finish(X, about, result, f"the best of {len(result.history['settled'])} restarts")
@@ -218,7 +210,7 @@ class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, T
     def _validated(self, X: Any, *, reset: bool, sparse: bool = False) -> Any:
         """X as float64; sparse matrices where the caller can use them and the observation model takes them."""
         X = plain_numbers(X)
-        form = "csr" if sparse and _takes_sparse(self.observation) else False
+        form = "csr" if sparse and self._takes_sparse else False
         X = checked_csr(X) if form and issparse(X) else X
         try:
             X = validate_data(
@@ -325,6 +317,10 @@ class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, T
         check_is_fitted(self)
         return prediction.novelty(self.posterior_, self._validated(X, reset=False, sparse=True))
 
+    @property
+    def _takes_sparse(self) -> bool:
+        return isinstance(self.observation, Observation) and self.observation.takes_sparse
+
     def _was_fitted(self, X: Array) -> bool:
         return fingerprint(X) == self.data_fingerprint_
 
@@ -349,7 +345,7 @@ class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, T
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
-        tags.input_tags.sparse = _takes_sparse(self.observation)
+        tags.input_tags.sparse = self._takes_sparse
         return tags
 
 
@@ -397,8 +393,3 @@ def _named(estimator: LatentFeatures, about: saving.About) -> LatentFeatures:
     elif hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
     return estimator
-
-
-def _takes_sparse(observation: Any) -> bool:
-    """Whether sparse data will do; None is the default model, and a wrong one is refused elsewhere."""
-    return isinstance(observation, Observation) and observation.takes_sparse

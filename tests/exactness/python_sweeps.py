@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from thali import LinearGaussian
+from thali.core.protocols.engines.chains import ChainRows
 
 
 def replicates(sweep: Callable[..., Any]) -> Callable[..., int]:
@@ -17,8 +18,8 @@ def replicates(sweep: Callable[..., Any]) -> Callable[..., int]:
         holes[np.repeat(np.arange(len(holes)), np.diff(missing_start)), missing_dim] = True
         n_full = 0
         for i in range(len(X)):
-            data = observation.prepare(np.where(holes, np.nan, X[i]))
-            local = sweep(rng, observation, data, observation.place(data, Z[i, :, : K[i]], X[i]))
+            data = observation.engine(ChainRows).prepare(np.where(holes, np.nan, X[i]))
+            local = sweep(rng, observation, data, observation.engine(ChainRows).place(data, Z[i, :, : K[i]], X[i]))
             K[i] = local.z.shape[1]
             Z[i] = 0
             Z[i, :, : min(K[i], Z.shape[2])] = local.z[:, : Z.shape[2]]

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.special import betaln, comb, gammaln, logsumexp, roots_genlaguerre
 from scipy.stats import laplace, nbinom, norm, qmc
-from thali.core.protocols.observation import Family
 from thinned import thinned
 
 from thali import ICA, BetaBernoulli, BetaProcess, FactorAnalysis, LinearGaussian, PoissonGamma, StickBreakingIBP
+from thali.core.protocols.engines.mean_field import Family, MeanFieldRows
 from thali.testing.enumerate import all_matrices
 
 K = 2
@@ -122,16 +122,21 @@ def best_bound(prior, name, family, rng, n_starts=3, n_steps=40):
     """Of coordinate ascent from random codes."""
     prior, X = PRIORS[prior], table_of(name)
     model = MODELS[name].adapt(MODELS[name].check_data(X))
-    data, n_rows, best = model.row_data(model.check_data(X)), len(X), -math.inf
+    data, n_rows, best = model.engine(MeanFieldRows).row_data(model.check_data(X)), len(X), -math.inf
     for _ in range(n_starts):
-        weights, q = prior.init_weights(n_rows), model.init_features(data, K, family)
-        local = model.init_rows(data, rng.random((n_rows, K)) if family != HARD else np.ones((n_rows, K)))
-        local, sums = model.update_rows(data, q, local, np.zeros(K), 0)
+        weights, q = prior.init_weights(n_rows), model.engine(MeanFieldRows).init_features(data, K, family)
+        local = model.engine(MeanFieldRows).init_rows(
+            data, rng.random((n_rows, K)) if family != HARD else np.ones((n_rows, K))
+        )
+        local, sums = model.engine(MeanFieldRows).update_rows(data, q, local, np.zeros(K), 0)
         for _ in range(n_steps):
-            q = model.update_features(q, sums)
+            q = model.engine(MeanFieldRows).update_features(q, sums)
             weights = prior.update_weights(weights, sums.counts, n_rows)
-            local, sums = model.update_rows(data, q, local, prior.expected_log_odds(weights), 1)
-        best = max(best, prior.weights_bound(weights, sums.counts, n_rows) + model.features_bound(q, sums))
+            local, sums = model.engine(MeanFieldRows).update_rows(data, q, local, prior.expected_log_odds(weights), 1)
+        best = max(
+            best,
+            prior.weights_bound(weights, sums.counts, n_rows) + model.engine(MeanFieldRows).features_bound(q, sums),
+        )
     return best
 
 

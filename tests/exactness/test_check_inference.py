@@ -6,6 +6,8 @@ from tiny import data
 
 from thali import IBP, CollapsedGibbs, LinearGaussian
 from thali.core.model import Model
+from thali.core.protocols.engines.chains import ChainRows
+from thali.observations.gaussian.rows import BitRows
 from thali.testing import check_inference
 
 QUICK = {"n_steps": 60, "max_features": 6}
@@ -13,18 +15,26 @@ PRIOR = IBP(mass=0.8)
 FIXED = {"noise_var": 0.25, "feature_var": 1.0}
 
 
+class SizesOnly(BitRows):
+    def prepare(self, X):
+        return super().prepare(np.abs(X))
+
+
+class FirstDimOnly(BitRows):
+    def prepare(self, X):
+        return super().prepare(np.where(np.arange(X.shape[1]) > 0, 0.0, X))
+
+
 class SignForgotten(LinearGaussian):
     """Takes each cell for its size."""
 
-    def prepare(self, X):
-        return super().prepare(np.abs(X))
+    engines = LinearGaussian.engines | {ChainRows: SizesOnly}
 
 
 class OneDim(LinearGaussian):
     """Sees the first dim only, the others as zeros."""
 
-    def prepare(self, X):
-        return super().prepare(np.where(np.arange(X.shape[1]) > 0, 0.0, X))
+    engines = LinearGaussian.engines | {ChainRows: FirstDimOnly}
 
 
 def check(kind, X, rng):

@@ -8,7 +8,9 @@ from scipy.stats import nbinom
 
 from thali import IBP, BetaBernoulli, BetaProcess, Gamma, Gibbs, PoissonGamma, SliceSampler
 from thali.core.model import Model
-from thali.observations.poisson import gibbs as module
+from thali.core.protocols.engines.chains import ChainRows, MarginalRows, OwnStart, StartRows
+from thali.observations.poisson import sweeps
+from thali.observations.poisson.rows import CountRows
 from thali.rng import make_generator
 from thali.testing import geweke, z_limit
 from thali.testing.enumerate import all_classes, all_matrices
@@ -49,7 +51,7 @@ def test_steps_keep_the_joint_distribution(case, missing, n_replicates, rng):
     ],
 )
 def test_wrong_sweeps_fail(name, rng, monkeypatch):
-    monkeypatch.setattr(module, "poisson_sweep", mutant(f"counts: {name}")["poisson_sweeps"].poisson_sweep)
+    monkeypatch.setattr(sweeps, "poisson_sweep", mutant(f"counts: {name}")["poisson_sweeps"].poisson_sweep)
     prior, inference = CASES["infinite"]
     n_replicates = 2000 if name.startswith("weights") else 30_000
     result = geweke(Model(prior, PoissonGamma(**FIXED)), inference, rng, n_replicates=n_replicates, missing=MISSING)
@@ -81,7 +83,7 @@ def evidence(X, Z, model, n_points=24):
 
 def exact(X, prior, model, most):
     """P(K) and E[ZZ'], both given that K <= most."""
-    n_fixed = getattr(prior, "n_features", None)
+    n_fixed = prior.n_features
     matrices = list(all_classes(len(X), most) if n_fixed is None else all_matrices(len(X), n_fixed))
     weight = np.array([np.exp(prior.log_prob(Z)) * evidence(X, Z, model) for Z in matrices])
     weight /= weight.sum()
@@ -97,7 +99,7 @@ def test_chain_reaches_the_exact_posterior(case, rng):
     X, most = np.array([[4.0], [0.0], [2.0]]), 3
     prior = BetaBernoulli(mass=1.2, n_features=2) if case == "finite" else IBP(mass=0.7)
     model, inference = Model(prior, PoissonGamma(**FIXED)), CASES[case][1]
-    data = model.observation.prepare(X)
+    data = model.observation.engine(ChainRows).prepare(X)
     n_chains, n_steps = 30, 500 if case == "finite" else 3000
     estimates = np.zeros((n_chains, most + 1 + 6))
     for chain, stream in enumerate(rng.spawn(n_chains)):
@@ -123,7 +125,7 @@ def test_marginal_is_the_sum_over_allocations(rng):
     codes = np.array([[1.3, 0.0], [0.4, 2.0], [0.0, 0.7]])
     X = np.array([[2.0, 0.0], [1.0, np.nan], [0.0, 3.0]])
     terms = np.exp([model.log_prob(X, codes, model.draw_features(rng, 2, 2)) for _ in range(20_000)])
-    z = z_scores(terms[:, None], np.array([np.exp(model.log_marginal(X, codes))]))
+    z = z_scores(terms[:, None], np.array([np.exp(model.engine(MarginalRows).log_marginal(X, codes))]))
     assert abs(z[0]) <= z_limit(1)
 
 
@@ -131,23 +133,27 @@ def test_evidence_has_the_allocation_in_it(rng):
     """E over allocations of p(X, W) / p(X, allocation, W): the sum over all of them is log_marginal."""
     model = PoissonGamma(**FIXED)
     X, V = np.array([[2.0], [1.0]]), np.array([[1.3, 0.8], [0.4, 2.0]])
-    data = model.prepare(X)
+    data = model.engine(ChainRows).prepare(X)
     total = -np.inf
     for first in range(3):
         for second in range(2):
             parts = np.array([[first, 2 - first], [second, 1 - second]], dtype=float)
             log_parts = float(np.sum(parts * np.log(V) - np.where(parts == 2, np.log(2.0), 0.0)))
-            local = module.CountRows((V > 0).astype(np.uint8), V, parts.sum(axis=0)[:, None], log_parts)
-            total = np.logaddexp(total, model.log_evidence(data, local))
-    assert total == pytest.approx(model.log_marginal(X, V) + model.log_codes(V), rel=1e-12)
+            local = CountRows((V > 0).astype(np.uint8), V, parts.sum(axis=0)[:, None], log_parts)
+            total = np.logaddexp(total, model.engine(ChainRows).log_evidence(data, local))
+    assert total == pytest.approx(
+        model.engine(MarginalRows).log_marginal(X, V) + model.engine(MarginalRows).log_codes(V), rel=1e-12
+    )
 
 
 def test_start_gives_counts_a_feature():
     model = PoissonGamma()
-    data = model.prepare(np.array([[3.0, 0.0], [0.0, 0.0], [1.0, 2.0]]))
-    _, local = model.start(data, np.zeros((3, 0)))
+    data = model.engine(ChainRows).prepare(np.array([[3.0, 0.0], [0.0, 0.0], [1.0, 2.0]]))
+    _, local = model.engine(StartRows).begin(data, np.zeros((3, 0)))
     assert local.z.tolist() == [[1], [0], [1]]
-    assert model.start(model.prepare(np.zeros((2, 3))), np.zeros((2, 0)))[1].z.shape == (2, 0)
-    codes = model.start_codes(make_generator(0), data, 2)
+    assert model.engine(StartRows).begin(model.engine(ChainRows).prepare(np.zeros((2, 3))), np.zeros((2, 0)))[
+        1
+    ].z.shape == (2, 0)
+    codes = model.engine(OwnStart).start_codes(make_generator(0), data, 2)
     assert codes.shape == (3, 2)
-    assert (model.start(data, codes)[1].z.sum(axis=1) > 0).tolist() == [True, False, True]
+    assert (model.engine(StartRows).begin(data, codes)[1].z.sum(axis=1) > 0).tolist() == [True, False, True]

@@ -7,6 +7,7 @@ import pytest
 
 from thali import IBP, CollapsedGibbs, LinearGaussian
 from thali.core.model import Model
+from thali.core.protocols.engines.chains import ChainRows
 from thali.testing import z_limit
 from thali.testing.zscores import z_scores
 
@@ -20,7 +21,7 @@ def prior_run(rng, prior, n_chains, n_steps):
     inference = CollapsedGibbs(moves=1.0)
     rows = []
     for stream in rng.spawn(n_chains):
-        data = model.observation.prepare(X)
+        data = model.observation.engine(ChainRows).prepare(X)
         Z = model.prior.simulate(stream, N_ROWS)
         state = inference.at(model.prior, model.observation, data, Z, X)
         values = []

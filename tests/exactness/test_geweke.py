@@ -18,6 +18,8 @@ from thali import (
     PerDim,
 )
 from thali.core.model import Model
+from thali.core.protocols.engines.chains import ChainRows
+from thali.observations.gaussian.rows import BitRows
 from thali.testing import geweke, geweke_sweeps
 
 FIXED = LinearGaussian(noise_var=0.3, feature_var=1.0)
@@ -123,12 +125,16 @@ class MassWithoutPrior(IBP):
         return super().resample(rng, current, Z).replace(mass=float(rng.gamma(self.mass.shape + Z.shape[1])))
 
 
+class LowNoise(BitRows):
+    def resample(self, rng, spec, data, local):
+        current = super().resample(rng, spec, data, local)
+        return current.replace(noise_var=0.8 * current.noise_var)
+
+
 class HalfTheNoise(LinearGaussian):
     """A noise update that is off by a factor."""
 
-    def resample(self, rng, current, data, local):
-        current = super().resample(rng, current, data, local)
-        return current.replace(noise_var=0.8 * current.noise_var)
+    engines = LinearGaussian.engines | {ChainRows: LowNoise}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from tiny import MISSING, data, worst
 
 from thali import IBP, BetaBernoulli, BetaProcess, Gamma, Gibbs, InverseGamma, LinearGaussian
 from thali.core.model import Model
+from thali.core.protocols.engines.chains import ImportanceRows
 from thali.observations.gaussian import conditional as _conditional
 from thali.testing import check_inference, z_limit
 from thali.testing.enumerate import compare_with_exact, sweep_against_exact
@@ -26,7 +27,7 @@ def importance(prior, n_candidates):
     def sweep(rng, observation, data, local):
         n_rows = len(local.z)
         table, rate = prior.log_odds(n_rows), prior.new_rate(n_rows)
-        return observation.importance_sweep(rng, data, local, table, rate, n_candidates)
+        return observation.engine(ImportanceRows).importance_sweep(rng, data, local, table, rate, n_candidates)
 
     return replicates(sweep)
 

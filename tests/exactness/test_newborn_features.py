@@ -12,9 +12,10 @@ from mutants import plain_mutant
 from scipy.stats import poisson
 
 from thali import IBP, ICA, FactorAnalysis, Gibbs, PoissonGamma, SliceSampler
+from thali.core.protocols.engines.chains import ChainRows
 from thali.kernels.counts import poisson_sweeps
 from thali.kernels.weights import scaled_rows, slabs
-from thali.observations.gaussian import weighted as _weighted
+from thali.observations.gaussian import weighted_sweeps as _sweeps
 from thali.testing import z_limit
 from thali.testing.zscores import z_scores
 
@@ -88,12 +89,12 @@ def code_statistics(V):
 def code_change(model, inference, rng, n_replicates):
     """A sweep from joint draws of two rows without data: what is born in the first row the second one may take."""
     prior, histories = IBP(mass=3.0), np.array([[1, 1, 0], [1, 0, 1]], dtype=np.uint8)
-    data = model.prepare(np.full((2, 1), np.nan))
+    data = model.engine(ChainRows).prepare(np.full((2, 1), np.nan))
     before, after = [], []
     for _ in range(n_replicates):
         Z = np.repeat(histories, rng.poisson(prior.mass / 2, 3), axis=1)  # the IBP of two rows
         codes = model.draw_codes(rng, Z)
-        local = model.rows(data, codes, rng.standard_normal(2))
+        local = model.engine(ChainRows).rows(data, codes, rng.standard_normal(2))
         before.append(code_statistics(codes))
         after.append(code_statistics(inference.sweep(rng, prior, model, data, local)[0].v))
     return worst(before, after)
@@ -102,7 +103,7 @@ def code_change(model, inference, rng, n_replicates):
 @pytest.mark.parametrize("inference", [Gibbs(), SliceSampler()], ids=["Gibbs", "SliceSampler"])
 @pytest.mark.parametrize("law", LAWS)
 def test_scales(law, inference, rng, monkeypatch):
-    monkeypatch.setattr(_weighted.WeightedGaussian, "_stretch", lambda self, rng, weights, A: 1.0)  # slow, and no birth
+    monkeypatch.setattr(_sweeps.WeightedSweeps, "_stretch", lambda self, rng, weights, A: 1.0)  # slow, and no birth
     assert code_change(LAWS[law], inference, rng, 600) <= 1
 
 
@@ -113,7 +114,7 @@ def plain_sweep(monkeypatch, old, new):
         names["draw_own"] = plain_mutant(slabs, old, new)["draw_own"]
     else:
         names = plain_mutant(scaled_rows, old, new)
-    monkeypatch.setattr(_weighted, "scaled_sweep", names["scaled_sweep"])
+    monkeypatch.setattr(_sweeps, "scaled_sweep", names["scaled_sweep"])
 
 
 @pytest.mark.parametrize(
@@ -127,16 +128,16 @@ def plain_sweep(monkeypatch, old, new):
     ids=["scale of a newborn", "scale of a candidate", "weight of a candidate", "births without their proposal"],
 )
 def test_wrong_scales_fail(old, new, rng, monkeypatch):
-    monkeypatch.setattr(_weighted.WeightedGaussian, "_stretch", lambda self, rng, weights, A: 1.0)
+    monkeypatch.setattr(_sweeps.WeightedSweeps, "_stretch", lambda self, rng, weights, A: 1.0)
     plain_sweep(monkeypatch, old, new)
     assert code_change(LAWS["normal"], Gibbs(), rng, 600) > 1
 
 
 def test_unused_features_have_scales_of_their_own(rng, monkeypatch):
     monkeypatch.setattr(
-        _weighted.WeightedGaussian, "draw_scales",
-        lambda self, rng, codes, right=_weighted.WeightedGaussian.draw_scales: np.where(
-            (codes != 0).any(axis=-2), right(self, rng, codes), 1.0
-        ) if len(codes) else right(self, rng, codes),
+        _sweeps, "draw_scales",
+        lambda rng, model, codes, right=_sweeps.draw_scales: np.where(
+            (codes != 0).any(axis=-2), right(rng, model, codes), 1.0
+        ) if len(codes) else right(rng, model, codes),
     )  # fmt: skip
     assert code_change(LAWS["normal"], SliceSampler(), rng, 600) > 1

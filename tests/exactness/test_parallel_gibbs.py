@@ -11,6 +11,7 @@ from tiny import MISSING, data, worst
 import thali.inference.samplers.gibbs
 from thali import IBP, BetaBernoulli, Gamma, Gibbs, InverseGamma, LinearGaussian
 from thali.core.model import Model
+from thali.core.protocols.engines.chains import ParallelRows
 from thali.kernels.bits import parallel_sweep
 from thali.observations.gaussian import parallel as _parallel
 from thali.testing import z_limit
@@ -32,7 +33,9 @@ def parallel(prior):
     def sweep(rng, observation, data, local):
         n_rows = len(local.z)
         weights = partial(prior.draw_weights, rng, n_rows=n_rows)
-        return observation.parallel_sweep(rng, data, local, weights, prior.new_rate(n_rows), n_threads=1)
+        return observation.engine(ParallelRows).parallel_sweep(
+            rng, data, local, weights, prior.new_rate(n_rows), n_threads=1
+        )
 
     return replicates(sweep)
 

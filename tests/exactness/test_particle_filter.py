@@ -15,7 +15,8 @@ from thali.core.model import Model
 from thali.inference.streams import particle_filter
 from thali.kernels.bits import particle_rows, particles
 from thali.observations.gaussian import particles as _particles
-from thali.observations.gaussian.data import spectrum
+from thali.observations.gaussian.collapsed import CollapsedGaussian
+from thali.observations.gaussian.marginal import spectrum
 from thali.testing import z_limit
 from thali.testing.enumerate import all_matrices, enumerate_posterior
 from thali.testing.zscores import z_scores
@@ -111,12 +112,12 @@ def test_sweeps_leave_it_unbiased(prior, n_filters, rng):
 
 
 def test_sweeps_with_too_many_births_fail(rng, monkeypatch):
-    right = LinearGaussian.sweep
+    right = CollapsedGaussian.sweep
 
     def wrong(self, stream, data, local, log_odds, new_rate, group):
         return right(self, stream, data, local, log_odds, 2.0 * new_rate, group)
 
-    monkeypatch.setattr(LinearGaussian, "sweep", wrong)
+    monkeypatch.setattr(CollapsedGaussian, "sweep", wrong)
     z, limit = worst("one parameter", False, SWEPT, rng, 100)
     assert z > limit
 

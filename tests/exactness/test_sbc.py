@@ -18,6 +18,8 @@ from thali import (
     SliceSampler,
 )
 from thali.core.model import Model, compatible
+from thali.core.protocols.engines.chains import ChainRows
+from thali.observations.gaussian.rows import BitRows
 from thali.testing import sbc
 from thali.testing.sbc import uniformity
 
@@ -45,12 +47,16 @@ NAMES = {"mass", "noise_var", "feature_var", "K", "ones", "bits of row 0", "shar
 FEW = {"n_replicates": 64, "n_draws": 15, "n_warmup": 40, "thin": 2}
 
 
+class NarrowNoise(BitRows):
+    def resample(self, rng, spec, data, local):
+        current = super().resample(rng, spec, data, local)
+        return current.replace(noise_var=current.noise_var**0.7)
+
+
 class TooSure(LinearGaussian):
     """A noise posterior that is too narrow around a wrong centre."""
 
-    def resample(self, rng, current, data, local):
-        current = super().resample(rng, current, data, local)
-        return current.replace(noise_var=current.noise_var**0.7)
+    engines = LinearGaussian.engines | {ChainRows: NarrowNoise}
 
 
 def test_uniformity_tells_uniform_from_skewed(rng):
@@ -91,19 +97,27 @@ def test_wrong_noise_step_is_not(rng):
     assert not result.passed(), result.p_values
 
 
+class OddRows(BitRows):
+    def prepare(self, X):
+        return super().prepare(np.where(np.arange(len(X))[:, None] % 2, X, np.nan))
+
+
+class OddDims(BitRows):
+    def prepare(self, X):
+        first = np.arange(len(X))[:, None] == 0
+        return super().prepare(np.where(first | (np.arange(X.shape[1]) % 2 == 1), X, np.nan))
+
+
 class IgnoresRows(LinearGaussian):
     """Half of the rows never reach the sampler."""
 
-    def prepare(self, X):
-        return super().prepare(np.where(np.arange(len(X))[:, None] % 2, X, np.nan))
+    engines = LinearGaussian.engines | {ChainRows: OddRows}
 
 
 class IgnoresDims(LinearGaussian):
     """Half of the dims never reach the sampler, but for their first cell: no dim may be wholly missing."""
 
-    def prepare(self, X):
-        first = np.arange(len(X))[:, None] == 0
-        return super().prepare(np.where(first | (np.arange(X.shape[1]) % 2 == 1), X, np.nan))
+    engines = LinearGaussian.engines | {ChainRows: OddDims}
 
 
 @pytest.mark.parametrize("blind", thinned([IgnoresRows, IgnoresDims], IgnoresRows))

@@ -22,6 +22,8 @@ from thali import (
     SliceSampler,
 )
 from thali.core.model import Model
+from thali.core.protocols.engines.chains import ConditionalRows
+from thali.observations.gaussian.conditional import ConditionalGaussian
 from thali.priors import ibp
 from thali.testing import check_inference, compare_with_exact, geweke, z_limit
 from thali.testing.zscores import z_scores
@@ -150,11 +152,15 @@ def test_far_out_weights_have_the_same_law(rng, monkeypatch):
     assert np.abs(unused_scores(prior, prior, levels, 10, rng)).max() <= z_limit(8)
 
 
+class AllDrawn(ConditionalGaussian):
+    def weighted_sweep(self, rng, data, local, used, unused, level=0.0):
+        return super().weighted_sweep(rng, data, local, used, unused)
+
+
 class NoneKept(LinearGaussian):
     """All bits are drawn, though unused features below the level are not there."""
 
-    def weighted_sweep(self, rng, data, local, used, unused, level=0.0):
-        return super().weighted_sweep(rng, data, local, used, unused)
+    engines = LinearGaussian.engines | {ConditionalRows: AllDrawn}
 
 
 @pytest.mark.parametrize(("d", "n_replicates"), [(0.7, 600), pytest.param(0.3, 6_000, marks=pytest.mark.slow)])

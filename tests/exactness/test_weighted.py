@@ -12,6 +12,7 @@ from tiny import MISSING, data
 from thali import IBP, ICA, BetaBernoulli, BetaProcess, FactorAnalysis, Gamma, Gibbs, NormalOffset, PerDim, SliceSampler
 from thali.core.distributions import InverseGamma, LogNormal
 from thali.core.model import Model
+from thali.core.protocols.engines.chains import ChainRows
 from thali.kernels.bits.replicates import scaled_replicates
 from thali.kernels.weights.swaps import swap_features
 from thali.testing import z_limit
@@ -119,7 +120,7 @@ def evidence(model, X, Z, n_points=2**14, seed=0):
 
 def exact(model, prior, X, max_features):
     """P(K) and E[ZZ'], both given that K <= max_features."""
-    n_fixed = getattr(prior, "n_features", None)
+    n_fixed = prior.n_features
     listed = list(all_classes(len(X), max_features) if n_fixed is None else all_matrices(len(X), n_fixed))
     weight = np.array([np.exp(prior.log_prob(Z)) * evidence(model, X, Z) for Z in listed])
     weight /= weight.sum()
@@ -158,7 +159,7 @@ def test_chain_reaches_the_posterior(model, prior, inference, rng):
     n_chains, n_steps = 20, 400
     estimates = np.zeros((n_chains, limit + 1 + 3))
     for chain, stream in enumerate(rng.spawn(n_chains)):
-        work = whole.observation.prepare(X)
+        work = whole.observation.engine(ChainRows).prepare(X)
         state = inference.init(stream, whole, work, len(X))
         listed = 0
         for step in range(50 + n_steps):

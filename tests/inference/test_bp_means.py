@@ -11,9 +11,11 @@ import pytest
 
 from thali import IBP, BetaBernoulli, BPMeans, LinearGaussian, NormalOffset, PerDim, datasets
 from thali.core.model import Model
+from thali.core.protocols.engines.chains import MarginalRows
+from thali.core.protocols.engines.point import PointRows
 from thali.inference import bp_means
 from thali.inference.bp_means import noise_penalty
-from thali.observations.gaussian.least_squares import HardData, Statistics
+from thali.observations.gaussian.least_squares import PointData, Statistics
 from thali.testing.enumerate import all_classes
 
 GOLDEN = np.array([[2.0, 0.0], [2.6, 0.2], [0.1, 2.0], [2.2, 2.4], [1.7, -0.2]])
@@ -24,7 +26,7 @@ def hard(X, observation=None):
     """(adapted model, its data)."""
     observation = LinearGaussian() if observation is None else observation
     adapted = observation.adapt(observation.check_data(X))
-    return adapted, adapted.hard_data(np.asarray(X, dtype=float))
+    return adapted, adapted.engine(PointRows).prepare(np.asarray(X, dtype=float))
 
 
 def restarts(rng, inference, X, observation=None, prior=None):
@@ -77,11 +79,11 @@ def test_golden_pass():
     """One pass from no features in the given order of the rows, features of lone rows, penalty 1."""
     observation, data = hard(GOLDEN)
     empty = np.zeros((5, 0), dtype=np.uint8)
-    Z, _ = observation.hard_sweep(data, empty, np.zeros((0, 2)), 1.0, 100, np.arange(5))
+    Z, _ = observation.engine(PointRows).sweep(data, empty, np.zeros((0, 2)), 1.0, 100, np.arange(5))
     assert np.array_equal(Z, [[1, 0], [1, 0], [0, 1], [1, 1], [1, 0]])
-    A = observation.hard_features(data, Z)
+    A = observation.engine(PointRows).features(data, Z)
     np.testing.assert_allclose(A, [[2.1, 0.057142857143], [0.1, 2.1714285714]], atol=1e-9)
-    assert observation.hard_error(data, Z, A) + 2 == pytest.approx(2.5685714286, abs=1e-9)
+    assert observation.engine(PointRows).error(data, Z, A) + 2 == pytest.approx(2.5685714286, abs=1e-9)
 
 
 def test_recursive_averages_are_not_least_squares():
@@ -89,7 +91,7 @@ def test_recursive_averages_are_not_least_squares():
     observation, data = hard(GOLDEN)
     Z = np.array([[1, 0], [1, 0], [0, 1], [1, 1], [1, 0]], dtype=np.uint8)
     A = np.array([[2.1, 0.1], [0.1 / 3, 2.1]])
-    assert observation.hard_error(data, Z, A) + 2 == pytest.approx(2.5888888889, abs=1e-9)
+    assert observation.engine(PointRows).error(data, Z, A) + 2 == pytest.approx(2.5888888889, abs=1e-9)
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
@@ -117,7 +119,7 @@ def test_worth_of_features(rng, missing):
         observation, data = hard(X)
         Z = (rng.random((6, 4)) < 0.5).astype(np.uint8)
         Z[:, 3] = Z[:, 0]
-        worth = observation.hard_worth(data, Z)
+        worth = observation.engine(PointRows).worth(data, Z)
         loss = [least_error(X, np.delete(Z, k, axis=1)) - least_error(X, Z) for k in range(4)]
         np.testing.assert_allclose(worth, loss, atol=1e-8)
 
@@ -128,7 +130,7 @@ def test_shared_feature_gains_what_it_says(rng, missing):
         X = tiny(rng, 20, 4, missing)
         observation, data = hard(X)
         empty = np.zeros((20, 0), dtype=np.uint8)
-        column, gain = observation.hard_column(rng, data, empty, np.zeros((0, 4)), 4)
+        column, gain = observation.engine(PointRows).column(rng, data, empty, np.zeros((0, 4)), 4)
         assert np.nansum(X**2) - least_error(X, column[:, None]) == pytest.approx(gain)
         single = max(np.nansum(X**2, axis=1))
         assert gain >= single * (1 - 1e-9) or gain > 0.8 * single
@@ -143,9 +145,9 @@ def test_as_quoted_the_refit_rule_takes_useless_features():
     own = np.array([[0], [0], [0], [1]], dtype=np.uint8)
     with_own = least_error(X, np.hstack([Z, own])) + 2 * penalty
     observation, data = hard(X)
-    assert with_own < observation.hard_error(data, Z, stale) + penalty  # the quoted comparison accepts it
+    assert with_own < observation.engine(PointRows).error(data, Z, stale) + penalty  # the quoted comparison accepts it
     assert with_own > least_error(X, Z) + penalty  # it is worse than what is found without
-    found, _ = observation.hard_refit_sweep(data, Z, stale, penalty, 10, np.arange(4))
+    found, _ = observation.engine(PointRows).refit_sweep(data, Z, stale, penalty, 10, np.arange(4))
     assert found.shape == (4, 1)
 
 
@@ -239,7 +241,7 @@ def test_objective_never_rises(rng, candidates, observation, missing):
         objective = np.array([state.objective for state in states])
         assert (np.diff(objective) <= 1e-9 * objective[0]).all()
         end = states[-1]
-        left = model.observation.hard_error(data.hard, end.z, end.features)
+        left = model.observation.engine(PointRows).error(data.hard, end.z, end.features)
         assert end.objective == pytest.approx(left + data.penalty * end.n_features)
 
 
@@ -254,8 +256,8 @@ def test_an_end_is_a_fixed_point(rng, candidates):
         for n, k in itertools.product(*map(range, end.z.shape)):
             other = end.z.copy()
             other[n, k] ^= 1
-            flipped = observation.hard_error(data.hard, other, end.features)
-            assert flipped >= observation.hard_error(data.hard, end.z, end.features) - 1e-9
+            flipped = observation.engine(PointRows).error(data.hard, other, end.features)
+            assert flipped >= observation.engine(PointRows).error(data.hard, end.z, end.features) - 1e-9
         for k in range(end.n_features):
             without = np.delete(end.z, k, axis=1)
             assert least_error(X, without) + end.n_features - 1 >= end.objective - 1e-9
@@ -358,7 +360,7 @@ def test_zero_noise_limit(rng):
             IBP(mass=math.exp(-0.5 * penalty / noise)),
             LinearGaussian(noise_var=noise, feature_var=1.0),
         )
-        joint = np.array([prior.log_prob(Z) + observation.log_marginal(X, Z) for Z in classes])
+        joint = np.array([prior.log_prob(Z) + observation.engine(MarginalRows).log_marginal(X, Z) for Z in classes])
         gaps.append(np.abs(-2 * noise * joint - objective).max())
         best = classes[int(np.argmax(joint))]
     assert gaps[1] < 0.25 * gaps[0]  # as s log(1/s)
@@ -371,6 +373,6 @@ def test_zero_noise_limit(rng):
 
 def test_patterns_of_missing_cells(rng):
     X = np.array([[1.0, np.nan, 2.0], [np.nan, 1.0, 3.0]])
-    data = HardData.of(X, np.zeros(3), np.ones(3), False)
+    data = PointData.of(X, np.zeros(3), np.ones(3), False)
     assert sorted(map(tuple, (p.dims for p in data.patterns))) == [(0,), (1,), (2,)]
     assert not data.residual(np.ones((2, 1)), np.array([[1.0, 1.0, 2.0]]))[:, :2].any()

@@ -21,7 +21,9 @@ from thali import (
     StickBreakingIBP,
 )
 from thali.core.model import Model
+from thali.core.protocols.engines.mean_field import MeanFieldRows
 from thali.errors import IncompatibleModelError, InvalidParameterError
+from thali.inference.calibration.noise_floor import calibrate
 from thali.inference.variational import structure_moves as structure
 from thali.inference.variational.ascent import all_counts, arrange, ascend, begin, global_step, local_step
 from thali.rng import spawn
@@ -35,8 +37,7 @@ MODELS = [LinearGaussian(), FactorAnalysis(), ICA()]
 
 def run(inference, X, prior=None, observation=None, seed=0, max_iter=None):
     """(states of the first restart, data)."""
-    observation = (observation or LinearGaussian()).adapt(X)
-    model = Model(prior or IBP(), observation)
+    model = calibrate(Model(prior or IBP(), observation or LinearGaussian()), X)
     data = inference.prepare(model, X)
     rng = np.random.default_rng(seed)
     states, changed = [inference.init(rng, model, data, 0)], True
@@ -63,7 +64,9 @@ def bound_of(problem, state):
     prior, observation = problem.model.prior, problem.model.observation
     _, statistics = local_step(problem, state.q, state.weights, state.local, n_passes=0)
     counts = all_counts(prior, state.weights, statistics)
-    return prior.weights_bound(state.weights, counts, problem.n_rows) + observation.features_bound(state.q, statistics)
+    return prior.weights_bound(state.weights, counts, problem.n_rows) + observation.engine(
+        MeanFieldRows
+    ).features_bound(state.q, statistics)
 
 
 class TestBound:
@@ -236,7 +239,7 @@ class TestAnswers:
         room = [len(prior.expected_weights(state.weights)) for state in (states[0], states[-1])]
         assert room[0] < 8 <= states[-1].n_features < room[1]
         assert largest_fall(states) <= 1e-9
-        found = data.problem.model.observation.variational_codebook(states[-1].q)["features"]
+        found = data.problem.model.observation.engine(MeanFieldRows).codebook(states[-1].q).features
         both = np.corrcoef(np.vstack([features, found]))
         assert (both[:8, 8:].max(axis=1) > 0.9).sum() >= 7
 

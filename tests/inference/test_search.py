@@ -7,6 +7,7 @@ import pytest
 
 from thali import IBP, BetaBernoulli, CollapsedGibbs, LinearGaussian, NormalOffset, PerDim, datasets
 from thali.core.model import Model
+from thali.core.protocols.engines.chains import BitEntropy, ChainRows, MarginalRows, StartRows
 from thali.inference.starts.search import KINDS, find_start
 from thali.inference.starts.searching_chain import Walk
 from thali.inference.starts.spectral import low_rank_completion, spectral_start, unexplained_share
@@ -15,14 +16,14 @@ from thali.inference.starts.spectral import low_rank_completion, spectral_start,
 def adapted(X, prior=None, observation=None):
     observation = LinearGaussian() if observation is None else observation
     model = Model(IBP() if prior is None else prior, observation.adapt(X))
-    return model, model.observation.prepare(X)
+    return model, model.observation.engine(ChainRows).prepare(X)
 
 
 def walk_at(X, Z, seed=0):
     """A walk that begins at these bits, with the hyperparameters learned."""
     rng = np.random.default_rng(seed)
     model, data = adapted(X)
-    observation, local = model.observation.start(data, Z.astype(np.uint8), X)
+    observation, local = model.observation.engine(StartRows).begin(data, Z.astype(np.uint8), X)
     walk = Walk(rng, model, data, (model.prior.resample(rng, model.prior.draw(rng), Z), observation, local), None)
     walk.settle(15, learn=True)
     return walk
@@ -40,7 +41,7 @@ def test_bit_entropy_is_that_of_the_conditionals(observation, rng):
     prior = IBP(mass=1.1)
     Z = np.array([[1, 0, 1], [1, 1, 0], [0, 1, 0], [0, 0, 0], [1, 1, 0]], dtype=np.uint8)  # the last has one member
     X = observation.simulate(rng, Z, n_dims=3)
-    data = observation.prepare(X)
+    data = observation.engine(ChainRows).prepare(X)
     wanted = 0.0
     for n, k in np.ndindex(*Z.shape):
         if Z[:, k].sum() - Z[n, k] == 0:
@@ -48,25 +49,33 @@ def test_bit_entropy_is_that_of_the_conditionals(observation, rng):
         flipped = Z.copy()
         flipped[n, k] = 1 - Z[n, k]
         here, there = (
-            prior.log_odds(5)[Z[:, k].sum() - Z[n, k]] * M[n, k] + observation.log_marginal(X, M) for M in (Z, flipped)
+            prior.log_odds(5)[Z[:, k].sum() - Z[n, k]] * M[n, k] + observation.engine(MarginalRows).log_marginal(X, M)
+            for M in (Z, flipped)
         )
         p = 1 / (1 + math.exp(here - there))
         wanted -= p * math.log(p) + (1 - p) * math.log1p(-p)
-    got = observation.bit_entropy(data, observation.place(data, Z, X), prior.log_odds(5))
+    got = observation.engine(BitEntropy).bit_entropy(
+        data, observation.engine(ChainRows).place(data, Z, X), prior.log_odds(5)
+    )
     assert got == pytest.approx(wanted, rel=1e-9)
 
 
 def test_entropy_of_no_features(rng):
     X = rng.standard_normal((4, 2))
     observation = LinearGaussian(noise_var=1.0, feature_var=1.0)
-    data = observation.prepare(X)
-    assert observation.bit_entropy(data, observation.place(data, np.zeros((4, 0), np.uint8), X), np.zeros(4)) == 0.0
+    data = observation.engine(ChainRows).prepare(X)
+    assert (
+        observation.engine(BitEntropy).bit_entropy(
+            data, observation.engine(ChainRows).place(data, np.zeros((4, 0), np.uint8), X), np.zeros(4)
+        )
+        == 0.0
+    )
 
 
 @pytest.mark.parametrize("noise", [0.4, np.array([0.4, 0.9])], ids=["one noise level", "per dim"])
 def test_tempered_noise_keeps_the_features(noise):
     spec = LinearGaussian(noise_var=noise, feature_var=1.3)
-    hot = spec.tempered(4.0)
+    hot = spec.engine(StartRows).tempered(4.0)
     assert np.allclose(hot.noise_var, 4 * np.asarray(noise))
     unit = np.asarray(noise) if np.ndim(noise) else 1.0
     hot_unit = hot.noise_var if np.ndim(noise) else 1.0
@@ -132,7 +141,7 @@ def test_every_start_gives_a_sound_state(name, kind, missing, rng):
     assert z.shape[1] == (6 if name == "finite" else z.any(axis=0).sum())
     dense = z.astype(float)
     assert np.array_equal(state[2].gram, dense.T @ dense)
-    completed = state[1].completed(data, state[2])
+    completed = state[1].engine(ChainRows).completed(data, state[2])
     assert np.allclose(state[2].cross, dense.T @ completed)
     assert np.array_equal(completed[~np.isnan(X)], X[~np.isnan(X)])
     assert (len(n_ticks) > 0) == (kind != "empty")

@@ -18,8 +18,10 @@ from thali import (
     StochasticMeanField,
 )
 from thali.core.model import Model
+from thali.core.protocols.engines.mean_field import MeanFieldRows
 from thali.core.statistics import combine
 from thali.data.row_blocks import RowBlocks
+from thali.inference.calibration.noise_floor import calibrate
 from thali.inference.variational import ascent
 from thali.inference.variational import stochastic_mean_field as stochastic
 from thali.inference.variational.first_rows import first_rows
@@ -163,7 +165,8 @@ class TestMemoised:
             stochastic,
             "first_rows",
             lambda problem, q, weights, k: tuple(
-                problem.model.observation.init_rows(part, rng.random((len(part), k))) for part in problem.parts
+                problem.model.observation.engine(MeanFieldRows).init_rows(part, rng.random((len(part), k)))
+                for part in problem.parts
             ),
         )
         bounds = [state.bound]
@@ -180,7 +183,7 @@ class TestMemoised:
         X = some_data(rng)
         X = rng.poisson(np.abs(X)).astype(float) if isinstance(observation, PoissonGamma) else X
         inference = quick(n_epochs=1)
-        run = BlockRun(rng, inference, Model(IBP(), observation.adapt(X)))
+        run = BlockRun(rng, inference, calibrate(Model(IBP(), observation), X))
         blocks = RowBlocks(X, 16)
         blocks.on_disk = True
         run.fit(blocks)
@@ -238,7 +241,10 @@ class TestRowsBegin:
     def test_the_prior_alone_is_seen(self, rng):
         def from_prior(problem, q, weights, n_features):
             chance = problem.model.prior.expected_weights(weights)[:n_features]
-            return tuple(problem.model.observation.init_rows(p, np.tile(chance, (len(p), 1))) for p in problem.parts)
+            return tuple(
+                problem.model.observation.engine(MeanFieldRows).init_rows(p, np.tile(chance, (len(p), 1)))
+                for p in problem.parts
+            )
 
         assert np.mean([self.loss(rng, from_prior) for _ in range(4)]) > 10.0
 

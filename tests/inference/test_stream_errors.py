@@ -9,6 +9,7 @@ import pytest
 import thali
 from thali import IBP, InvalidDataError, LatentFeatures, LinearGaussian, ParticleFilter
 from thali.errors import ThaliError
+from thali.observations.gaussian.particles import GaussianParticles
 from thali.running import stream_fit as fitting
 from thali.running.rows import Stream
 
@@ -66,7 +67,7 @@ def error_of(act, owner, name, error, nth=1, *, after=False):
 
 PLACES = {
     "a filter's block of rows": (ParticleFilter, "absorb", (1, 2, 5)),
-    "a filter's row": (LinearGaussian, "filter_rows", (1, 4)),
+    "a filter's row": (GaussianParticles, "filter_rows", (1, 4)),
     "a move": (ParticleFilter, "_move", (1, 1)),
     "the posterior": (Stream, "posterior", (1,)),
     "the draws of a filter": (ParticleFilter, "draws", (2,)),

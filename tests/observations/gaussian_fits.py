@@ -2,10 +2,10 @@
 
 import numpy as np
 from scipy.special import expit
-from thali.core.protocols.observation import Family
 
 from thali import BetaBernoulli, LinearGaussian, StickBreakingIBP
 from thali.core.distributions import Gamma, LogNormal, NormalOffset, PerDim
+from thali.core.protocols.engines.mean_field import Family, MeanFieldRows
 from thali.priors.beta_process.prior import BetaProcess
 
 PAPER = Family(features="independent")
@@ -54,26 +54,32 @@ class Fit:
     def __init__(self, model, prior, X, K, family=None, seed=0, codes=None):
         rng = np.random.default_rng(seed)
         self.model, self.prior, self.n_rows = model.adapt(model.check_data(X)), prior, len(X)
-        self.data = self.model.row_data(X)
-        self.q = self.model.init_features(self.data, K, family or Family())
-        self.local = self.model.init_rows(self.data, rng.random((len(X), K)) if codes is None else codes)
+        self.data = self.model.engine(MeanFieldRows).row_data(X)
+        self.q = self.model.engine(MeanFieldRows).init_features(self.data, K, family or Family())
+        self.local = self.model.engine(MeanFieldRows).init_rows(
+            self.data, rng.random((len(X), K)) if codes is None else codes
+        )
         self.weights = prior.init_weights(len(X))
-        self.local, self.sums = self.model.update_rows(self.data, self.q, self.local, np.zeros(K), 0)
+        self.local, self.sums = self.model.engine(MeanFieldRows).update_rows(
+            self.data, self.q, self.local, np.zeros(K), 0
+        )
 
     def bound(self):
-        return self.prior.weights_bound(self.weights, self.sums.counts, self.n_rows) + self.model.features_bound(
-            self.q, self.sums
-        )
+        return self.prior.weights_bound(self.weights, self.sums.counts, self.n_rows) + self.model.engine(
+            MeanFieldRows
+        ).features_bound(self.q, self.sums)
 
     def update_weights(self):
         self.weights = self.prior.update_weights(self.weights, self.sums.counts, self.n_rows)
 
     def update_features(self, learn=True):
-        self.q = self.model.update_features(self.q, self.sums, learn=learn)
+        self.q = self.model.engine(MeanFieldRows).update_features(self.q, self.sums, learn=learn)
 
     def update_rows(self, n_passes=1):
         odds = self.prior.expected_log_odds(self.weights)
-        self.local, self.sums = self.model.update_rows(self.data, self.q, self.local, odds, n_passes)
+        self.local, self.sums = self.model.engine(MeanFieldRows).update_rows(
+            self.data, self.q, self.local, odds, n_passes
+        )
 
     def run(self, n_iter):
         """The bound after each of the updates."""

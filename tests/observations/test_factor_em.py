@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 from sklearn.decomposition import PCA, FactorAnalysis
-from thali.observations.gaussian.factor_em import FactorFit, fill, fit_factors, log_cells, log_rows, validated_factors
 from thinned import thinned
 
-from thali.observations.gaussian import factor_em as _factor_em
+from thali.inference.calibration import factor_em as _factor_em
+from thali.inference.calibration.factor_em import FactorFit, fill, fit_factors, log_cells, log_rows, validated_factors
 
 
 def simulated(rng, n_rows, n_dims, n_factors, missing=0.0):

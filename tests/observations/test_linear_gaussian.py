@@ -5,7 +5,12 @@ import pytest
 from thinned import thinned
 
 from thali import IBP, InvalidParameterError, InverseGamma, LinearGaussian, NormalOffset, PerDim
+from thali.core.protocols.engines.chains import ChainRows, CollapsedRows, MarginalRows, StartRows
+from thali.core.protocols.engines.predictions import Predictions
 from thali.inference.starts.spectral import low_rank_completion
+from thali.observations.gaussian.collapsed import CollapsedGaussian
+from thali.observations.gaussian.marginal import GaussianMarginal
+from thali.observations.gaussian.prediction import BitPredictions
 from thali.testing import check_observation
 
 MODELS = {
@@ -17,7 +22,7 @@ MODELS = {
 
 
 def completed(spec, data):
-    return low_rank_completion(spec.as_matrix(data)[0])
+    return low_rank_completion(spec.engine(StartRows).matrix(data)[0])
 
 
 @pytest.mark.parametrize("name", thinned(MODELS, "both"))
@@ -25,20 +30,32 @@ def test_contract(name, rng):
     check_observation(MODELS[name], rng)
 
 
-class WrongMarginal(LinearGaussian):
-    def log_marginal(self, X, Z):
-        return super().log_marginal(X, Z) + 0.1
+class WrongMarginalRows(GaussianMarginal):
+    def log_marginal(self, X, codes):
+        return super().log_marginal(X, codes) + 0.1
 
 
-class WrongEncoding(LinearGaussian):
+class WrongPredictions(BitPredictions):
     def encode(self, X, codebook, log_odds, new_rate):
         return super().encode(X, codebook, log_odds + 0.1, new_rate)
 
 
-class ChangesItsInput(LinearGaussian):
+class SweepsItsInput(CollapsedGaussian):
     def sweep(self, rng, data, local, *args):
         local.z[0] = 1 - local.z[0]
         return super().sweep(rng, data, local, *args)
+
+
+class WrongMarginal(LinearGaussian):
+    engines = LinearGaussian.engines | {MarginalRows: WrongMarginalRows}
+
+
+class WrongEncoding(LinearGaussian):
+    engines = LinearGaussian.engines | {Predictions: WrongPredictions}
+
+
+class ChangesItsInput(LinearGaussian):
+    engines = LinearGaussian.engines | {CollapsedRows: SweepsItsInput}
 
 
 @pytest.mark.parametrize("kind", thinned([WrongMarginal, WrongEncoding, ChangesItsInput], WrongEncoding))
@@ -62,15 +79,15 @@ def test_statistics_stay_exact(spec, missing, rng):
     X = rng.standard_normal((60, 5)) + 3.0 * (rng.random((60, 1)) < 0.5)
     X[rng.random(X.shape) < missing] = np.nan
     spec = spec.adapt(X)
-    data = spec.prepare(X)
+    data = spec.engine(ChainRows).prepare(X)
     prior = IBP(mass=1.0)
-    current, local = spec.start(data, prior.simulate(rng, 60), completed(spec, data))
+    current, local = spec.engine(StartRows).begin(data, prior.simulate(rng, 60), completed(spec, data))
     for _ in range(60):
-        local, remarks = current.sweep(rng, data, local, prior.log_odds(60), prior.new_rate(60))
-        current = spec.resample(rng, current, data, local)
+        local, remarks = current.engine(CollapsedRows).sweep(rng, data, local, prior.log_odds(60), prior.new_rate(60))
+        current = current.engine(ChainRows).resample(rng, spec, data, local)
         assert remarks["drift"] < 1e-8
     dense = local.z.astype(float)
-    full = current.completed(data, local)
+    full = current.engine(ChainRows).completed(data, local)
     assert np.array_equal(local.gram, dense.T @ dense)
     assert np.allclose(local.cross, dense.T @ full, rtol=1e-9, atol=1e-9)
     assert np.array_equal(full[~np.isnan(X)], X[~np.isnan(X)])
@@ -83,12 +100,12 @@ def test_scale_of_the_data_does_not_matter(rng):
     for factor in (1.0, 1024.0):
         stream = np.random.default_rng(5)
         spec = LinearGaussian().adapt(factor * X)
-        data = spec.prepare(factor * X)
+        data = spec.engine(ChainRows).prepare(factor * X)
         prior = IBP(mass=1.0)
-        current, local = spec.start(data, prior.simulate(stream, 40), factor * X)
+        current, local = spec.engine(StartRows).begin(data, prior.simulate(stream, 40), factor * X)
         for _ in range(20):
-            local, _ = current.sweep(stream, data, local, prior.log_odds(40), prior.new_rate(40))
-            current = spec.resample(stream, current, data, local)
+            local, _ = current.engine(CollapsedRows).sweep(stream, data, local, prior.log_odds(40), prior.new_rate(40))
+            current = current.engine(ChainRows).resample(stream, spec, data, local)
         found.append(local.z)
     assert np.array_equal(*found)
 
@@ -96,10 +113,10 @@ def test_scale_of_the_data_does_not_matter(rng):
 def test_floor_holds(rng):
     X = rng.standard_normal((50, 4)) * np.array([1.0, 2.0, 3.0, 4.0])
     spec = LinearGaussian(noise_var=PerDim(), noise_floor=0.5).adapt(X)
-    data = spec.prepare(X)
-    current, local = spec.start(data, IBP(mass=1.0).simulate(rng, 50), completed(spec, data))
+    data = spec.engine(ChainRows).prepare(X)
+    current, local = spec.engine(StartRows).begin(data, IBP(mass=1.0).simulate(rng, 50), completed(spec, data))
     for _ in range(30):
-        current = spec.resample(rng, current, data, local)
+        current = current.engine(ChainRows).resample(rng, spec, data, local)
         assert (current.noise_var >= 0.5 * X.var(axis=0)).all()
 
 
@@ -112,7 +129,7 @@ def test_reconstruction_undoes_the_offset(rng):
 def test_default_feature_variance_is_learned_not_a_number(rng):
     spec = LinearGaussian(noise_var=0.3)
     with pytest.raises(InvalidParameterError, match=r"feature_var.*Got None"):
-        spec.log_marginal(np.zeros((2, 1)), np.ones((2, 1), dtype=int))
+        spec.engine(MarginalRows).log_marginal(np.zeros((2, 1)), np.ones((2, 1), dtype=int))
     assert spec.simulate(rng, np.ones((2, 1), dtype=int), n_dims=3).shape == (2, 3)
     assert spec.replace(scale=np.ones(3)).draw(rng, 3).feature_var > 0
 
@@ -121,11 +138,11 @@ def test_one_centre_serves_all_dims(rng):
     X = 5.0 + rng.standard_normal((20, 3))
     X[0, 0] = np.nan
     spec = LinearGaussian(offset=NormalOffset(centre=5.0)).adapt(X)
-    data = spec.prepare(X)
-    current, local = spec.start(data, np.zeros((20, 0), dtype=np.uint8), completed(spec, data))
+    data = spec.engine(ChainRows).prepare(X)
+    current, local = spec.engine(StartRows).begin(data, np.zeros((20, 0), dtype=np.uint8), completed(spec, data))
     prior = IBP(mass=1.0)
-    local, _ = current.sweep(rng, data, local, prior.log_odds(20), prior.new_rate(20))
-    assert spec.resample(rng, current, data, local).offset.shape == (3,)
+    local, _ = current.engine(CollapsedRows).sweep(rng, data, local, prior.log_odds(20), prior.new_rate(20))
+    assert current.engine(ChainRows).resample(rng, spec, data, local).offset.shape == (3,)
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-6, 1e6])
@@ -134,7 +151,9 @@ def test_a_start_is_probable_under_the_prior(size, rng):
     law = InverseGamma(4.0, 4.0)
     observation = LinearGaussian(noise_var=0.3, feature_var=law, offset=None)
     X = size * rng.standard_normal((6, 2))
-    started, local = observation.start(observation.prepare(X), np.eye(6, 3, dtype=np.uint8), X)
-    learned = observation.resample(rng, started, observation.prepare(X), local)
+    started, local = observation.engine(StartRows).begin(
+        observation.engine(ChainRows).prepare(X), np.eye(6, 3, dtype=np.uint8), X
+    )
+    learned = started.engine(ChainRows).resample(rng, observation, observation.engine(ChainRows).prepare(X), local)
     assert law.log_prob(started.feature_var) > (-60 if size <= 1 else -200)
     assert learned.feature_var < 1e3 * max(1.0, size**2)

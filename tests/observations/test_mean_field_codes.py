@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 from scipy.stats import laplace, norm
-from thali.core.protocols.observation import Family, MeanFieldRows, ScaledFeatures
+from served import serves
 
 from thali import (
     ICA,
@@ -21,6 +21,8 @@ from thali import (
     StickBreakingIBP,
 )
 from thali.core.distributions import Gamma, LogNormal
+from thali.core.protocols.engines.mean_field import Family, MeanFieldRows, ScaledFeatures
+from thali.core.protocols.engines.predictions import Predictions
 from thali.core.statistics import add
 from thali.kernels.weights.code_factors import joint_divergence
 from thali.kernels.weights.slabs import log_slab
@@ -50,10 +52,10 @@ class Fit:
 
     def __init__(self, prior, model, X, family, codes):
         self.prior, self.model, self.family = prior, model, family
-        self.data, self.n_rows = model.row_data(X), len(X)
-        self.q = model.init_features(self.data, codes.shape[1], family)
+        self.data, self.n_rows = model.engine(MeanFieldRows).row_data(X), len(X)
+        self.q = model.engine(MeanFieldRows).init_features(self.data, codes.shape[1], family)
         self.weights = prior.init_weights(len(X))
-        self.local = model.init_rows(self.data, codes)
+        self.local = model.engine(MeanFieldRows).init_rows(self.data, codes)
         self.bounds = []
         self.rows(0)
         self.features()
@@ -61,16 +63,18 @@ class Fit:
 
     def bound(self):
         counts = self.statistics.counts
-        return self.prior.weights_bound(self.weights, counts, self.n_rows) + self.model.features_bound(
-            self.q, self.statistics
-        )
+        return self.prior.weights_bound(self.weights, counts, self.n_rows) + self.model.engine(
+            MeanFieldRows
+        ).features_bound(self.q, self.statistics)
 
     def rows(self, n_passes=1):
         odds = self.prior.expected_log_odds(self.weights)
-        self.local, self.statistics = self.model.update_rows(self.data, self.q, self.local, odds, n_passes)
+        self.local, self.statistics = self.model.engine(MeanFieldRows).update_rows(
+            self.data, self.q, self.local, odds, n_passes
+        )
 
     def features(self):
-        self.q = self.model.update_features(self.q, self.statistics)
+        self.q = self.model.engine(MeanFieldRows).update_features(self.q, self.statistics)
 
     def step(self):
         self.rows()
@@ -117,7 +121,7 @@ def log_joint_terms(fit, X, rng, n_draws):
         values += 0.5 * np.einsum("rk,kl,rl->r", e, np.linalg.inv(covs[d]), e)
         values += 0.5 * (len(e[0]) * np.log(2 * np.pi) + np.linalg.slogdet(covs[d])[1])
     for r in range(n_draws):
-        Z, V = model.draw_rows(rng, local)
+        Z, V = model.engine(MeanFieldRows).draw_rows(rng, local)
         with np.errstate(divide="ignore"):
             values[r] -= np.sum(np.log(np.where(Z == 1, local.z_prob, 1 - local.z_prob)))
         if isinstance(local, JointCodes):
@@ -146,7 +150,11 @@ def monte_carlo_score(kind, family, missing, rng, n_draws=400):
     model = KINDS[kind](noise_floor=0.0).adapt(X)
     fit = Fit(BetaBernoulli(mass=1.0, n_features=2), model, X, FAMILIES[family], rng.standard_normal((5, 2))).run(1)
     values = log_joint_terms(fit, X, rng, n_draws)
-    return abs(float(z_scores(values[:, None], np.array([model.features_bound(fit.q, fit.statistics)]))[0]))
+    return abs(
+        float(
+            z_scores(values[:, None], np.array([model.engine(MeanFieldRows).features_bound(fit.q, fit.statistics)]))[0]
+        )
+    )
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
@@ -229,8 +237,12 @@ def test_the_last_factor_of_a_pass_is_at_its_optimum(kind, family, missing, rng)
         else:
             values[1, 1] *= math.exp(step)
         odds = fit.prior.expected_log_odds(fit.weights)
-        _, statistics = model.update_rows(fit.data, fit.q, fit.local._replace(**{name: values}), odds, 0)
-        return fit.prior.weights_bound(fit.weights, statistics.counts, 4) + model.features_bound(fit.q, statistics)
+        _, statistics = model.engine(MeanFieldRows).update_rows(
+            fit.data, fit.q, fit.local._replace(**{name: values}), odds, 0
+        )
+        return fit.prior.weights_bound(fit.weights, statistics.counts, 4) + model.engine(MeanFieldRows).features_bound(
+            fit.q, statistics
+        )
 
     for name in ("z_prob", *names):
         here, up, down = moved(name, 0.0), moved(name, h), moved(name, -h)
@@ -261,8 +273,8 @@ def golden_fit():
     eta = np.array([[0.5, 0.9], [0.3, 1.2], [0.7, 0.4], [0.6, 0.8]])
     mean = np.array([[0.5, -0.2, 0.1], [-0.3, 0.8, 0.4]])
     q = GaussianFeatures(FAMILIES["features too"], model, mean, np.diag([0.2, 0.35])[None] / 0.36, np.zeros(2))
-    data = model.row_data(X)
-    _, statistics = model.update_rows(data, q, IndependentCodes(nu, mu, eta), np.zeros(2), 0)
+    data = model.engine(MeanFieldRows).row_data(X)
+    _, statistics = model.engine(MeanFieldRows).update_rows(data, q, IndependentCodes(nu, mu, eta), np.zeros(2), 0)
     return SimpleNamespace(model=model, q=q, statistics=statistics)
 
 
@@ -276,14 +288,16 @@ def golden_fit():
 def test_golden_bound(prior, golden):
     fit = golden_fit()
     weights = prior.init_weights(4)._replace(tau=np.array([[1.4, 0.9], [2.2, 3.1]]))
-    bound = prior.weights_bound(weights, fit.statistics.counts, 4) + fit.model.features_bound(fit.q, fit.statistics)
+    bound = prior.weights_bound(weights, fit.statistics.counts, 4) + fit.model.engine(MeanFieldRows).features_bound(
+        fit.q, fit.statistics
+    )
     assert bound == pytest.approx(golden, rel=1e-9)
 
 
 def test_golden_features():
     """The update of the first feature, the second as it is."""
     fit = golden_fit()
-    new = fit.model.update_features(fit.q, fit.statistics, learn=False)
+    new = fit.model.engine(MeanFieldRows).update_features(fit.q, fit.statistics, learn=False)
     assert 0.36 * new.cov[0, 0, 0] == pytest.approx(0.120520098792, rel=1e-9)
     gram, cross = fit.statistics.gram, fit.statistics.cross
     first = new.cov[0, 0, 0] * (cross[0] - gram[0, 1] * fit.q.mean[1])
@@ -295,8 +309,8 @@ def test_golden_features():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_capabilities(kind):
-    assert isinstance(KINDS[kind](), MeanFieldRows)
-    assert isinstance(KINDS[kind](), ScaledFeatures)
+    assert serves(KINDS[kind](), MeanFieldRows)
+    assert serves(KINDS[kind](), ScaledFeatures)
 
 
 def fitted(kind, family="joint", missing=0.0, n_steps=5):
@@ -312,11 +326,11 @@ def fitted(kind, family="joint", missing=0.0, n_steps=5):
 def test_statistics_of_parts_add_up(kind, family, missing):
     fit = fitted(kind, family, missing)
     odds = fit.prior.expected_log_odds(fit.weights)
-    whole, sums = fit.model.update_rows(fit.data, fit.q, fit.local, odds)
+    whole, sums = fit.model.engine(MeanFieldRows).update_rows(fit.data, fit.q, fit.local, odds)
     parts, total = [], None
     for start, stop in ((0, 7), (7, 30)):
         local = type(fit.local)(*(values[start:stop] for values in fit.local))
-        local, statistics = fit.model.update_rows(fit.data.part(start, stop), fit.q, local, odds)
+        local, statistics = fit.model.engine(MeanFieldRows).update_rows(fit.data.part(start, stop), fit.q, local, odds)
         parts.append(local)
         total = statistics if total is None else add(total, statistics)
     for mine, theirs in zip(map(np.vstack, zip(*parts, strict=True)), whole, strict=True):
@@ -329,7 +343,10 @@ def test_statistics_of_parts_add_up(kind, family, missing):
 def test_the_same_bits_on_any_number_of_threads(missing):
     X, codes = some_data("laplace", n_rows=1500, K=4, missing=missing)
     fit = Fit(BetaBernoulli(n_features=4), ICA(noise_floor=0.0).adapt(X), X, Family(), codes)
-    one, several = (fit.model.update_rows(fit.data, fit.q, fit.local, np.zeros(4), 2, n_threads=n) for n in (1, 3))
+    one, several = (
+        fit.model.engine(MeanFieldRows).update_rows(fit.data, fit.q, fit.local, np.zeros(4), 2, n_threads=n)
+        for n in (1, 3)
+    )
     for mine, theirs in zip((*one[0], *one[1]), (*several[0], *several[1]), strict=True):
         assert np.array_equal(mine, theirs)
 
@@ -339,12 +356,19 @@ def test_the_same_bits_on_any_number_of_threads(missing):
 def test_columns_come_and_go(kind, family):
     fit = fitted(kind, family, 0.2)
     model, odds = fit.model, np.zeros(3)
-    wide, q = model.add_column(fit.local, np.linspace(-1, 1, 30)), model.add_feature(fit.q)
-    local, statistics = model.update_rows(fit.data, q, wide, odds, 0)
+    wide, q = (
+        model.engine(MeanFieldRows).add_column(fit.local, np.linspace(-1, 1, 30)),
+        model.engine(MeanFieldRows).add_feature(fit.q),
+    )
+    local, statistics = model.engine(MeanFieldRows).update_rows(fit.data, q, wide, odds, 0)
     assert local.z_prob.shape == (30, 3)
-    assert np.allclose(model.expected_codes(local)[:, 2], np.linspace(-1, 1, 30), atol=0.1)
-    back = model.keep_columns(local, [0, 1]), model.keep_columns(q, [0, 1]), model.keep_columns(statistics, [0, 1])
-    again, sums = model.update_rows(fit.data, back[1], back[0], odds[:2], 0)
+    assert np.allclose(model.engine(MeanFieldRows).expected_codes(local)[:, 2], np.linspace(-1, 1, 30), atol=0.1)
+    back = (
+        model.engine(MeanFieldRows).keep_columns(local, [0, 1]),
+        model.engine(MeanFieldRows).keep_columns(q, [0, 1]),
+        model.engine(MeanFieldRows).keep_columns(statistics, [0, 1]),
+    )
+    again, sums = model.engine(MeanFieldRows).update_rows(fit.data, back[1], back[0], odds[:2], 0)
     assert all(np.array_equal(a, b) for a, b in zip(back[0], again, strict=True))
     assert np.allclose(sums.gram, back[2].gram)
     assert np.allclose(sums.cross, back[2].cross)
@@ -356,13 +380,13 @@ def test_columns_come_and_go(kind, family):
 def test_signs_change_together(kind, family, missing):
     fit = fitted(kind, family, missing)
     signs = np.array([-1.0, 1.0])
-    turned = [fit.model.turned(part, signs) for part in (fit.q, fit.local, fit.statistics)]
-    assert fit.model.features_bound(turned[0], turned[2]) == pytest.approx(
-        fit.model.features_bound(fit.q, fit.statistics), rel=1e-12
+    turned = [fit.model.engine(ScaledFeatures).turned(part, signs) for part in (fit.q, fit.local, fit.statistics)]
+    assert fit.model.engine(MeanFieldRows).features_bound(turned[0], turned[2]) == pytest.approx(
+        fit.model.engine(MeanFieldRows).features_bound(fit.q, fit.statistics), rel=1e-12
     )
-    _, statistics = fit.model.update_rows(fit.data, turned[0], turned[1], np.zeros(2), 0)
+    _, statistics = fit.model.engine(MeanFieldRows).update_rows(fit.data, turned[0], turned[1], np.zeros(2), 0)
     assert all(np.allclose(a, b) for a, b in zip(statistics, turned[2], strict=True))
-    shown = fit.model.turned(fit.q, fit.model.signs(fit.q)).mean[:2]
+    shown = fit.model.engine(ScaledFeatures).turned(fit.q, fit.model.engine(ScaledFeatures).signs(fit.q)).mean[:2]
     assert (shown[range(2), np.abs(shown).argmax(axis=1)] > 0).all()
 
 
@@ -401,7 +425,7 @@ def test_stretch_is_the_optimum(kind, family):
     X, codes = some_data(kind, n_rows=4)
     model = KINDS[kind](noise_var=0.5, feature_var=2.0, noise_floor=0.0).adapt(X)
     fit = Fit(BetaBernoulli(n_features=2), model, X, FAMILIES[family], codes).run(3)
-    factors = model.stretch(fit.q, [fit.local])
+    factors = model.engine(ScaledFeatures).stretch(fit.q, [fit.local])
     best = bound_of_scaled(fit, factors)
     for k in range(2):
         for step in (0.97, 1.03):
@@ -417,10 +441,13 @@ def test_stretching_gets_further(kind):
     X, codes = some_data(kind, n_rows=60, noise=0.2)
     model = KINDS[kind](noise_floor=0.0).adapt(X)
     fit = Fit(BetaBernoulli(n_features=2), model, X, Family(), codes).run(25)
-    factors = model.stretch(fit.q, [fit.local])
+    factors = model.engine(ScaledFeatures).stretch(fit.q, [fit.local])
     before, q, local = fit.bounds[-1], fit.q, fit.local
     plain = fit.run(1).bounds[-1] - before
-    fit.q, fit.local = model.turned(q, factors), model.turned(local, factors)
+    fit.q, fit.local = (
+        model.engine(ScaledFeatures).turned(q, factors),
+        model.engine(ScaledFeatures).turned(local, factors),
+    )
     assert fit.run(1).bounds[-1] - before > 1.5 * plain > 0
 
 
@@ -428,10 +455,11 @@ def test_stretching_gets_further(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_draws_have_the_moments_of_q(kind, family, rng):
     fit = fitted(kind, family)
-    draws = np.array([fit.model.draw_rows(rng, fit.local) for _ in range(2000)])
+    draws = np.array([fit.model.engine(MeanFieldRows).draw_rows(rng, fit.local) for _ in range(2000)])
     assert np.array_equal(draws[:, 0] != 0, draws[:, 1] != 0)
     z = z_scores(
-        draws[:, 1].reshape(2000, -1).sum(axis=1)[:, None], np.array([fit.model.expected_codes(fit.local).sum()])
+        draws[:, 1].reshape(2000, -1).sum(axis=1)[:, None],
+        np.array([fit.model.engine(MeanFieldRows).expected_codes(fit.local).sum()]),
     )
     z = np.append(z, z_scores(draws[:, 0].sum(axis=1), fit.statistics.counts))
     squares = np.diag(fit.statistics.gram)[:2]
@@ -443,16 +471,19 @@ def test_draws_have_the_moments_of_q(kind, family, rng):
 def test_new_rows_are_encoded_with_the_codebook(kind):
     X, codes = some_data(kind, n_rows=80, noise=0.3)
     fit = Fit(BetaBernoulli(n_features=2), KINDS[kind](noise_floor=0.0).adapt(X), X, Family(), codes).run(60)
-    book = fit.model.variational_codebook(fit.q)
-    encoded = fit.q.observation.encode(X[:20], book, fit.prior.expected_log_odds(fit.weights), 0.0)
+    book = fit.model.engine(MeanFieldRows).codebook(fit.q)
+    encoded = fit.q.observation.engine(Predictions).encode(X[:20], book, fit.prior.expected_log_odds(fit.weights), 0.0)
     assert np.abs(encoded.presence - fit.local.z_prob[:20]).mean() < 0.15
-    assert np.corrcoef(encoded.codes.ravel(), fit.model.expected_codes(fit.local)[:20].ravel())[0, 1] > 0.95
-    assert np.isfinite(fit.q.observation.log_cells(X[:20], encoded.codes, book)).all()
+    assert (
+        np.corrcoef(encoded.codes.ravel(), fit.model.engine(MeanFieldRows).expected_codes(fit.local)[:20].ravel())[0, 1]
+        > 0.95
+    )
+    assert np.isfinite(fit.q.observation.engine(Predictions).log_cells(X[:20], encoded.codes, book)).all()
 
 
 def test_unexplained_is_what_is_left():
     fit = fitted("normal", missing=0.2)
-    left = fit.model.unexplained(fit.data, fit.q, fit.local)
+    left = fit.model.engine(MeanFieldRows).unexplained(fit.data, fit.q, fit.local)
     assert np.isfinite(left).all()
     assert np.square(left).sum() < 0.7 * np.square(fit.data.X).sum()
 
@@ -460,8 +491,10 @@ def test_unexplained_is_what_is_left():
 def test_single_precision_is_close():
     fit = fitted("laplace")
     odds = fit.prior.expected_log_odds(fit.weights)
-    _, double = fit.model.update_rows(fit.data, fit.q, fit.local, odds)
-    _, single = fit.model.update_rows(fit.data, fit.q._replace(family=Family(precision="single")), fit.local, odds)
+    _, double = fit.model.engine(MeanFieldRows).update_rows(fit.data, fit.q, fit.local, odds)
+    _, single = fit.model.engine(MeanFieldRows).update_rows(
+        fit.data, fit.q._replace(family=Family(precision="single")), fit.local, odds
+    )
     assert single.entropy == pytest.approx(double.entropy, rel=1e-4)
     assert not np.array_equal(single.gram, double.gram)
 

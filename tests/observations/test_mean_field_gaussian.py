@@ -10,10 +10,10 @@ from gaussian_fits import FIXED, MODELS, PAIRS, PAPER, PRIORS, X4, Fit, nu0, ris
 from scipy.optimize import minimize_scalar
 from scipy.special import digamma, expit, logit, logsumexp
 from scipy.stats import multivariate_normal
-from thali.core.protocols.observation import Family
 
 from thali import BetaBernoulli, InverseGamma, LinearGaussian, StickBreakingIBP
 from thali.core.distributions import NormalOffset, PerDim
+from thali.core.protocols.engines.mean_field import Family, MeanFieldRows
 from thali.core.spec import Spec
 from thali.numerics.entropies import beta_entropy
 from thali.observations.gaussian.mean_field import bits as _mean_field_bits
@@ -93,7 +93,7 @@ def log_marginal(model, concrete, X, Z):
 
 def log_evidence(fit, X, K):
     terms = [fit.prior.log_prob(Z) + log_marginal(fit.model, fit.q.observation, X, Z) for Z in all_matrices(len(X), K)]
-    return float(logsumexp(terms)) + fit.model._log_variances(fit.q.observation)
+    return float(logsumexp(terms)) + fit.model.engine(MeanFieldRows)._log_variances(fit.q.observation)
 
 
 @pytest.mark.parametrize("holes", [False, True])
@@ -156,7 +156,9 @@ def score_of_bound(name, holes, features, rng):
     codes = np.concatenate([Z, np.ones((n_draws, len(P), n_columns - 3))], axis=2)
     error = X - centre - codes @ A
     value += np.nansum(-0.5 * (np.log(2 * np.pi * noise) + error**2 / noise), axis=(1, 2))
-    expected = model.features_bound(q, fit.sums) - model._log_variances(concrete)
+    expected = model.engine(MeanFieldRows).features_bound(q, fit.sums) - model.engine(MeanFieldRows)._log_variances(
+        concrete
+    )
     return float(z_scores(value[:, None], np.array([expected]))[0])
 
 
@@ -168,15 +170,17 @@ def test_golden_updates():
     outputs = CASES["G12"]["outputs"]
     fit = finite_golden_fit()
     np.testing.assert_allclose(one_feature(fit.q, fit.sums, 0), outputs["phi0"], rtol=1e-9)
-    q = fit.model.update_features(fit.q, fit.sums)
+    q = fit.model.engine(MeanFieldRows).update_features(fit.q, fit.sums)
     assert 0.36 * q.cov[0, 0, 0] == pytest.approx(outputs["s2_0"], rel=1e-9)
     assert q.cov[0, 0, 1] == 0
     for _ in range(100):  # the limit of such updates
         fit.q = in_turn(fit.q, fit.sums)
     np.testing.assert_allclose(q.mean, fit.q.mean, rtol=1e-9)
     swapped = finite_golden_fit()
-    parts = (swapped.model.keep_columns(part, [1, 0]) for part in (swapped.q, swapped.local))
-    local, _ = swapped.model.update_rows(swapped.data, *parts, swapped.prior.expected_log_odds(swapped.weights)[::-1])
+    parts = (swapped.model.engine(MeanFieldRows).keep_columns(part, [1, 0]) for part in (swapped.q, swapped.local))
+    local, _ = swapped.model.engine(MeanFieldRows).update_rows(
+        swapped.data, *parts, swapped.prior.expected_log_odds(swapped.weights)[::-1]
+    )
     np.testing.assert_allclose(local.z_prob[:, 0], outputs["nu_col1"], rtol=1e-9)
 
 
@@ -213,7 +217,7 @@ def test_golden_trajectories(name):
     fit.update_weights()
     bounds = []
     for _ in range(200):
-        cov = fit.model.update_features(fit.q, fit.sums).cov
+        cov = fit.model.engine(MeanFieldRows).update_features(fit.q, fit.sums).cov
         fit.q = in_turn(fit.q, fit.sums)._replace(cov=cov)
         fit.update_rows()
         fit.update_weights()
@@ -231,7 +235,9 @@ def test_joint_features_golden():
     for family, known in ((Family(), -26.631), (PAPER, -27.008)):
         fit = Fit(FIXED, BetaBernoulli(n_features=2), wave(5, 3), 2, family, codes=nu)
         fit.update_features()
-        assert fit.model.features_bound(fit.q, fit.sums) - fit.sums.entropy == pytest.approx(known, abs=1e-3)
+        assert fit.model.engine(MeanFieldRows).features_bound(fit.q, fit.sums) - fit.sums.entropy == pytest.approx(
+            known, abs=1e-3
+        )
 
 
 class Flat(Spec):
@@ -282,8 +288,12 @@ def check_bits(fit, rng):
         def bound(change, n=n):
             P = fit.local.z_prob.copy()
             P[n, -1] = expit(logit(P[n, -1]) + change)
-            _, sums = fit.model.update_rows(fit.data, fit.q, fit.local._replace(z_prob=P), np.zeros(3), 0)
-            return fit.prior.weights_bound(fit.weights, sums.counts, fit.n_rows) + fit.model.features_bound(fit.q, sums)
+            _, sums = fit.model.engine(MeanFieldRows).update_rows(
+                fit.data, fit.q, fit.local._replace(z_prob=P), np.zeros(3), 0
+            )
+            return fit.prior.weights_bound(fit.weights, sums.counts, fit.n_rows) + fit.model.engine(
+                MeanFieldRows
+            ).features_bound(fit.q, sums)
 
         assert abs(slope(bound)) < 1e-7
         assert max(bound(-0.5), bound(0.5)) < bound(0.0)
@@ -310,7 +320,7 @@ def check_features(fit, rng):
         def bound(size, mean=mean, turn=turn):
             by = np.eye(len(q.mean)) + size * turn
             changed = q._replace(mean=q.mean + size * mean, cov=by @ q.cov @ np.swapaxes(by, 1, 2))
-            return fit.model.features_bound(changed, fit.sums)
+            return fit.model.engine(MeanFieldRows).features_bound(changed, fit.sums)
 
         assert abs(slope(bound)) < 1e-6
         assert max(bound(-0.05), bound(0.05)) < bound(0.0)
@@ -330,7 +340,9 @@ def check_variances(fit):
     noise = q.observation.noise_var
 
     def bound(cov, **values):
-        return model.features_bound(q._replace(observation=q.observation.updated(**values), cov=cov), sums)
+        return model.engine(MeanFieldRows).features_bound(
+            q._replace(observation=q.observation.updated(**values), cov=cov), sums
+        )
 
     parts = _feature_factor.error_parts(q, sums)
     if isinstance(model.noise_var, PerDim):
@@ -367,7 +379,9 @@ def check_variances(fit):
             observation=stretched.observation.updated(feature_var=stretched.observation.feature_var * factor),
             cov=stretched.cov * np.outer(by, by),
         )
-        assert model.features_bound(other, sums) < model.features_bound(stretched, sums)
+        assert model.engine(MeanFieldRows).features_bound(other, sums) < model.engine(MeanFieldRows).features_bound(
+            stretched, sums
+        )
 
 
 @pytest.mark.parametrize("holes", [False, True])

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
-from thali.observations.gaussian.factor_em import fit_factors
-from thali.observations.gaussian.odd_cells import odd_cells
 
-from thali import ICA, FactorAnalysis, Gibbs, LatentFeatures, PerDim
+from thali import IBP, ICA, FactorAnalysis, Gibbs, LatentFeatures, PerDim
+from thali.core.model import Model
+from thali.data.odd_cells import odd_cells
+from thali.inference.calibration.factor_em import fit_factors
+from thali.inference.calibration.noise_floor import calibrate
 
 NOISE_VAR = 0.36
 
@@ -19,6 +21,11 @@ def clean(seed=0, n_rows=150, n_dims=15, K=4):
 def fitted(X, model=None, n_chains=1, n_draws=20):
     inference = Gibbs(n_warmup=n_draws, n_draws=n_draws)
     return LatentFeatures(model or FactorAnalysis(), inference=inference, n_chains=n_chains, random_state=0).fit(X)
+
+
+def floor_of(model, X):
+    """The floor of each dim of these data."""
+    return calibrate(Model(IBP(), model), X).observation.floor(X.shape[1])
 
 
 # ---- units
@@ -59,7 +66,7 @@ def test_a_fit_does_not_mind_units(model, rng):
 def test_one_dim_in_another_unit(times):
     X = clean(n_rows=60, n_dims=8, K=2)
     units = np.where(np.arange(8) == 3, times, 1.0)
-    floors = [FactorAnalysis().adapt(data).floor(8) for data in (X, X * units)]
+    floors = [floor_of(FactorAnalysis(), data) for data in (X, X * units)]
     assert floors[1] == pytest.approx(floors[0] * units**2, rel=1e-6)
 
 
@@ -101,9 +108,9 @@ def cells_of_one_dim(X, rng):
 def test_odd_rows_and_cells_do_not_set_the_floor(spoil, rng):
     """Nowhere is it above the noise, as it was many times over; a dim or two may follow another factor."""
     X = clean(n_rows=100, n_dims=10, K=2)
-    before = FactorAnalysis().adapt(X).floor(10)
+    before = floor_of(FactorAnalysis(), X)
     spoil(X, rng)
-    floor = FactorAnalysis().adapt(X).floor(10)
+    floor = floor_of(FactorAnalysis(), X)
     assert np.median(floor / before) == pytest.approx(1.0, abs=0.05)
     assert floor.max() < 1.1 * NOISE_VAR
 
@@ -111,7 +118,7 @@ def test_odd_rows_and_cells_do_not_set_the_floor(spoil, rng):
 def test_a_share_is_of_the_variance_without_odd_cells():
     X = clean()
     X[7, 2] = 1e6
-    floor = FactorAnalysis(noise_floor=0.1).adapt(X).floor(15)
+    floor = floor_of(FactorAnalysis(noise_floor=0.1), X)
     assert floor[2] == pytest.approx(0.1 * np.delete(X[:, 2], 7).var())
     assert np.delete(floor, 2) == pytest.approx(0.1 * np.delete(X, 2, axis=1).var(axis=0))
 
@@ -144,7 +151,7 @@ def test_which_cells_are_odd(rng):
     ids=["constant and two values", "all constant", "few rows", "holes"],
 )
 def test_odd_dims_have_a_floor(X):
-    floor = FactorAnalysis().adapt(X.astype(float)).floor(X.shape[1])
+    floor = floor_of(FactorAnalysis(), X.astype(float))
     assert np.isfinite(floor).all()
     assert (floor > 0).all()
 

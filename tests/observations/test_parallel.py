@@ -9,6 +9,7 @@ import pytest
 
 import thali.inference.samplers.gibbs
 from thali import IBP, BetaBernoulli, BetaProcess, Gibbs, LatentFeatures, LinearGaussian
+from thali.core.protocols.engines.chains import ChainRows, ParallelRows
 from thali.errors import InvalidParameterError
 from thali.kernels.atomics import wait_until
 from thali.kernels.bits.parallel_sweep import FAILED, PHASE
@@ -29,11 +30,13 @@ def problem(rng, missing=0.1):
 
 def sweeps(observation, prior, X, whole, Z, n_threads, n=3):
     rng = np.random.default_rng(1)
-    data = observation.prepare(X)
-    local = observation.place(data, Z, whole)
+    data = observation.engine(ChainRows).prepare(X)
+    local = observation.engine(ChainRows).place(data, Z, whole)
     for _ in range(n):
         draw_weights = partial(prior.draw_weights, rng, n_rows=len(Z))
-        local = observation.parallel_sweep(rng, data, local, draw_weights, prior.new_rate(len(Z)), n_threads)
+        local = observation.engine(ParallelRows).parallel_sweep(
+            rng, data, local, draw_weights, prior.new_rate(len(Z)), n_threads
+        )
     return data, local
 
 
@@ -84,7 +87,7 @@ def test_chains_share_the_threads(rng):
 def test_statistics_are_those_of_the_rows(prior, rng):
     observation = LinearGaussian(noise_var=1.0, feature_var=2.0)
     data, local = sweeps(observation, PRIORS[prior], *problem(rng), 2)
-    known = observation.rows(data, local.z, local.filled)
+    known = observation.engine(ChainRows).rows(data, local.z, local.filled)
     assert np.array_equal(local.gram, known.gram)
     np.testing.assert_allclose(local.cross, known.cross, rtol=1e-9, atol=1e-9)
     assert prior == "finite" or local.z.any(axis=0).all()
@@ -121,13 +124,13 @@ def test_many_columns_at_once_find_room(rng):
 
 def test_it_serves_where_rows_are_many(rng, monkeypatch):
     used = []
-    sweep = LinearGaussian.parallel_sweep
-    monkeypatch.setattr(LinearGaussian, "parallel_sweep", lambda *a: used.append(a[-1]) or sweep(*a))
+    sweep = _parallel.ParallelGaussian.parallel_sweep
+    monkeypatch.setattr(_parallel.ParallelGaussian, "parallel_sweep", lambda *a: used.append(a[-1]) or sweep(*a))
     observation = LinearGaussian(noise_var=1.0, feature_var=1.0)
     for n_rows in (thali.inference.samplers.gibbs._MANY - 1, thali.inference.samplers.gibbs._MANY):
         X = rng.standard_normal((n_rows, 2))
-        data = observation.prepare(X)
-        local = observation.place(data, np.ones((n_rows, 1), np.uint8), X)
+        data = observation.engine(ChainRows).prepare(X)
+        local = observation.engine(ChainRows).place(data, np.ones((n_rows, 1), np.uint8), X)
         for prior in (IBP(mass=1.0), BetaBernoulli(mass=1.0, n_features=1), BetaProcess(mass=1.0, rounds=3)):
             Gibbs(n_threads=2).sweep(rng, prior, observation, data, local)
     assert used == [2, 2]  # the many, and not the prior without weights

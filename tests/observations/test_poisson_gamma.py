@@ -5,7 +5,6 @@ import pytest
 from scipy import sparse
 from scipy.special import expit, gammaln
 from scipy.stats import nbinom, poisson
-from thali.core.protocols.observation import Family
 
 from thali import (
     IBP,
@@ -21,7 +20,9 @@ from thali import (
     datasets,
     load,
 )
-from thali.observations.poisson.prediction import of_gamma
+from thali.core.protocols.engines.mean_field import Family, MeanFieldRows
+from thali.core.protocols.engines.predictions import Predictions
+from thali.observations.poisson.codebook import of_gamma
 from thali.testing import check_observation, z_limit
 from thali.testing.zscores import z_scores
 
@@ -78,10 +79,12 @@ def test_rows_and_dims_without_counts():
     """Empty rows and dims are data; a row that is wholly missing keeps its prior."""
     X = np.array([[0, 0, 0], [5, 2, 0], [np.nan] * 3, [1, 0, 0.0]])
     model = MODEL.adapt(MODEL.check_data(X))
-    data = model.row_data(X)
-    q = model.init_features(data, 2, Family())
+    data = model.engine(MeanFieldRows).row_data(X)
+    q = model.engine(MeanFieldRows).init_features(data, 2, Family())
     odds = np.array([0.4, -1.0])
-    local, sums = model.update_rows(data, q, model.init_rows(data, np.ones((4, 2))), odds, 5)
+    local, sums = model.engine(MeanFieldRows).update_rows(
+        data, q, model.engine(MeanFieldRows).init_rows(data, np.ones((4, 2))), odds, 5
+    )
     np.testing.assert_allclose(local.z_prob[2], expit(odds))
     np.testing.assert_allclose(local.w_shape[2], model.weight_shape)
     assert (local.z_prob[0] < expit(odds)).all()
@@ -129,15 +132,15 @@ def test_the_rate_follows_the_number_of_dims():
 def test_cells_are_negative_binomial(rng):
     """Exact for one feature; Poisson for definite ones; the simulated rows agree."""
     shape, rate = np.array([[2.0, 0.6]]), np.array([[1.5], [1.5]][:1])
-    book, codes, X = of_gamma(shape, rate), np.array([[1.7]]), np.array([[3.0, 0.0]])
+    book, codes, X = of_gamma(shape, rate, np.ones(1)), np.array([[1.7]]), np.array([[3.0, 0.0]])
     wanted = nbinom.logpmf(X, shape, rate / (rate + 1.7))
-    np.testing.assert_allclose(MODEL.log_cells(X, codes, book), wanted, rtol=1e-9)
-    rows = MODEL.sample_rows(rng, np.repeat(codes, 20_000, axis=0), book, 0)
+    np.testing.assert_allclose(MODEL.engine(Predictions).log_cells(X, codes, book), wanted, rtol=1e-9)
+    rows = MODEL.engine(Predictions).sample_rows(rng, np.repeat(codes, 20_000, axis=0), book, 0)
     assert np.abs(z_scores((rows == X).astype(float), np.exp(wanted[0]))).max() <= z_limit(2)
-    sure = MODEL.definite(rng, book)
-    mean = codes @ sure["features"]
-    np.testing.assert_allclose(MODEL.log_cells(X, codes, sure), poisson.logpmf(X, mean), rtol=1e-6)
-    unknown = MODEL.sample_rows(rng, np.zeros((20_000, 1)), sure, 2)
+    sure = MODEL.engine(Predictions).definite(rng, book)
+    mean = codes @ sure.features
+    np.testing.assert_allclose(MODEL.engine(Predictions).log_cells(X, codes, sure), poisson.logpmf(X, mean), rtol=1e-6)
+    unknown = MODEL.engine(Predictions).sample_rows(rng, np.zeros((20_000, 1)), sure, 2)
     assert np.abs(z_scores(unknown, np.full(2, 2 * 1.6 * 0.7 / 0.9))).max() <= z_limit(2)
 
 
@@ -154,22 +157,22 @@ def exact_row(x, features, log_odds, model, rng, n_draws=400_000):
 def test_new_rows(rng):
     """The density is that of the model without a leak; presence by mean field is near the exact one."""
     features = np.array([[2.0, 0.1, 0.6], [0.05, 1.5, 0.3]])
-    book = of_gamma(features * 1e7, np.full((2, 1), 1e7))
+    book = of_gamma(features * 1e7, np.full((2, 1), 1e7), np.ones(2))
     odds, X = np.array([0.3, -0.8]), np.array([[4.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 3.0, 2.0]])
-    encoded = MODEL.encode(X, book, odds, 0.0)
+    encoded = MODEL.engine(Predictions).encode(X, book, odds, 0.0)
     for n, x in enumerate(X):
         density, bits = exact_row(x, features, odds, MODEL, rng)
         assert encoded.log_density[n] == pytest.approx(np.log(density.mean()), abs=0.25)
         wanted = density @ bits / density.sum()
         np.testing.assert_allclose(encoded.presence[n], wanted, atol=0.25)
-    again = MODEL.encode(sparse.csr_array(X[::-1]), book, odds, 0.0)
+    again = MODEL.engine(Predictions).encode(sparse.csr_array(X[::-1]), book, odds, 0.0)
     np.testing.assert_allclose(again.presence[::-1], encoded.presence, rtol=1e-12)
     np.testing.assert_allclose(again.log_density[::-1], encoded.log_density, rtol=1e-12)
-    assert MODEL.encode(X, book, odds, 0.5).log_density[0] != encoded.log_density[0]
-    codes = MODEL.sample_codes(rng, encoded, np.zeros(500, dtype=int))
+    assert MODEL.engine(Predictions).encode(X, book, odds, 0.5).log_density[0] != encoded.log_density[0]
+    codes = MODEL.engine(Predictions).sample_codes(rng, encoded, np.zeros(500, dtype=int))
     assert codes.shape == (500, 2)
     assert (codes[:, 0] > 0).mean() > 0.9
-    missing = MODEL.encode(np.array([[np.nan] * 3]), book, odds, 0.0)
+    missing = MODEL.engine(Predictions).encode(np.array([[np.nan] * 3]), book, odds, 0.0)
     np.testing.assert_allclose(missing.presence[0], expit(odds), rtol=1e-9)
     assert missing.log_density[0] == pytest.approx(0.0, abs=1e-2)
 

@@ -5,9 +5,10 @@ import pytest
 from scipy import sparse
 from scipy.special import digamma, gammaln, logsumexp, roots_genlaguerre
 from scipy.stats import gamma, nbinom
-from thali.core.protocols.observation import Family, MeanFieldRows
+from served import serves
 
 from thali import Gamma, InvalidParameterError, PoissonGamma
+from thali.core.protocols.engines.mean_field import Family, MeanFieldRows
 from thali.core.statistics import add
 from thali.observations.poisson import mean_field as module
 from thali.observations.poisson.mean_field import RowFactors, _features
@@ -30,28 +31,34 @@ class Run:
         model = PoissonGamma(**{"weight_rate": 0.4, "feature_shape": 0.5} | settings)
         self.X = X = model.check_data(X)
         self.model = model.adapt(X)
-        self.data = self.model.row_data(X)
-        self.q = self.model.init_features(self.data, n_features, family)
-        self.local = self.model.init_rows(self.data, rng.random((len(self.data), n_features)))
+        self.data = self.model.engine(MeanFieldRows).row_data(X)
+        self.q = self.model.engine(MeanFieldRows).init_features(self.data, n_features, family)
+        self.local = self.model.engine(MeanFieldRows).init_rows(self.data, rng.random((len(self.data), n_features)))
         self.odds = np.full(n_features, LOG_ODDS)
         if family.bits == "hard":
             self.local = self.local._replace(z_prob=np.ones_like(self.local.z_prob))
         self.sums = self.rows(0)
 
     def rows(self, n_passes=1):
-        self.local, self.sums = self.model.update_rows(self.data, self.q, self.local, self.odds, n_passes)
+        self.local, self.sums = self.model.engine(MeanFieldRows).update_rows(
+            self.data, self.q, self.local, self.odds, n_passes
+        )
         return self.sums
 
     def features(self, learn=True):
-        self.q = self.model.update_features(self.q, self.sums, learn=learn)
+        self.q = self.model.engine(MeanFieldRows).update_features(self.q, self.sums, learn=learn)
 
     def bound(self, q=None, local=None):
         """The whole bound, of other factors if given; the counts are shared anew only if the rows are others."""
         q = self.q if q is None else q
-        sums = self.sums if local is None else self.model.update_rows(self.data, q, local, self.odds, 0)[1]
+        sums = (
+            self.sums
+            if local is None
+            else self.model.engine(MeanFieldRows).update_rows(self.data, q, local, self.odds, 0)[1]
+        )
         n_bits = len(self.data) * len(sums.counts)
         bits = sums.counts.sum() * np.log(ON) + (n_bits - sums.counts.sum()) * np.log(1 - ON)
-        return self.model.features_bound(q, sums) + bits
+        return self.model.engine(MeanFieldRows).features_bound(q, sums) + bits
 
     def settle(self, n=200):
         for _ in range(n):
@@ -138,9 +145,9 @@ def test_a_wrong_bound_is_seen(rng, monkeypatch):
     X = np.array([[0.0], [3.0], [1.0]])
     run = Run(X, 1, FAMILIES["joint"], rng, feature_shape=1.2, weight_shape=0.8, leak=0.05).settle()
     exact = exact_evidence(X, 1, run.model, 0.05)
-    shift = run.model.features_bound(run.q, run.sums) - run.model.features_bound(
-        run.q, run.sums._replace(exposure=0 * run.sums.exposure)
-    )
+    shift = run.model.engine(MeanFieldRows).features_bound(run.q, run.sums) - run.model.engine(
+        MeanFieldRows
+    ).features_bound(run.q, run.sums._replace(exposure=0 * run.sums.exposure))
     assert run.bound() < exact < run.bound() - shift
 
 
@@ -277,11 +284,11 @@ def test_a_hot_pass_has_no_bits(name, rng):
     X = some_counts(rng, 20, 6)
     run = Run(X, 3, FAMILIES[name], np.random.default_rng(0), leak=1e-3)
     free = Run(X, 3, FAMILIES["independent" if name == "independent" else "joint"], np.random.default_rng(0), leak=1.0)
-    assert run.model.annealed(run.q, 1.0) == run.q
+    assert run.model.engine(MeanFieldRows).annealed(run.q, 1.0) == run.q
     free.local = run.local
     for _ in range(5):
-        hot = run.model.annealed(run.q, 5.0)
-        run.local, run.sums = run.model.update_rows(run.data, hot, run.local, run.odds)
+        hot = run.model.engine(MeanFieldRows).annealed(run.q, 5.0)
+        run.local, run.sums = run.model.engine(MeanFieldRows).update_rows(run.data, hot, run.local, run.odds)
         run.features()
         free.rows()
         free.features()
@@ -308,9 +315,9 @@ def test_without_bits_it_is_matrix_factorisation(rng):
         b = 2.5 + (shape / rate).sum(axis=0)[:, None]
         np.testing.assert_allclose(run.local.z_prob, ON, rtol=1e-12)
         np.testing.assert_allclose(run.q.mean, a / b, rtol=1e-9)
-        np.testing.assert_allclose(run.model.expected_codes(run.local), shape / rate, rtol=1e-9)
+        np.testing.assert_allclose(run.model.engine(MeanFieldRows).expected_codes(run.local), shape / rate, rtol=1e-9)
     with pytest.raises(InvalidParameterError, match="no bits"):
-        run.model.init_features(run.data, 2, FAMILIES["hard"])
+        run.model.engine(MeanFieldRows).init_features(run.data, 2, FAMILIES["hard"])
 
 
 # ---- data, parts, columns
@@ -321,7 +328,9 @@ def test_without_bits_it_is_matrix_factorisation(rng):
 def test_statistics_of_parts_add_up(name, missing, rng):
     run = Run(some_counts(rng, 9, 4, missing), 3, FAMILIES[name], rng).settle(3)
     parts = [
-        run.model.update_rows(run.data.part(a, b), run.q, RowFactors(*(f[a:b] for f in run.local)), run.odds, 0)[1]
+        run.model.engine(MeanFieldRows).update_rows(
+            run.data.part(a, b), run.q, RowFactors(*(f[a:b] for f in run.local)), run.odds, 0
+        )[1]
         for a, b in ((0, 2), (2, 9))
     ]
     for mine, whole in zip(add(*parts), run.rows(0), strict=True):
@@ -364,12 +373,18 @@ def test_columns(name, rng):
     run = Run(some_counts(rng, 12, 5, 0.1), 4, FAMILIES[name], rng).settle(5)
     order, bound = np.array([2, 0, 3, 1]), run.bound()
     model = run.model
-    run.q, run.local = model.keep_columns(run.q, order), model.keep_columns(run.local, order)
-    kept = model.keep_columns(run.sums, order)
+    run.q, run.local = (
+        model.engine(MeanFieldRows).keep_columns(run.q, order),
+        model.engine(MeanFieldRows).keep_columns(run.local, order),
+    )
+    kept = model.engine(MeanFieldRows).keep_columns(run.sums, order)
     for mine, anew in zip(kept, run.rows(0), strict=True):
         np.testing.assert_allclose(mine, anew, rtol=1e-9)
     assert run.bound() == pytest.approx(bound, rel=1e-12)
-    run.q, run.local = model.add_feature(run.q), model.add_column(run.local, rng.random(12))
+    run.q, run.local = (
+        model.engine(MeanFieldRows).add_feature(run.q),
+        model.engine(MeanFieldRows).add_column(run.local, rng.random(12)),
+    )
     run.odds = np.full(5, LOG_ODDS)
     assert run.q.a_shape.shape == (5, 5)
     assert run.local.z_prob.shape == (12, 5)
@@ -384,7 +399,7 @@ def test_what_a_feature_explained_is_handed_over(name, rng):
     """Rows that lose a feature have another, with about the weight that is gone; the others stay as they are."""
     run = Run(some_counts(rng, 12, 5), 3, FAMILIES[name], rng).settle(20)
     before = RowFactors(*(field.copy() for field in run.local))
-    kept = run.model.keep_columns(run.local, np.array([2, 0]))
+    kept = run.model.engine(MeanFieldRows).keep_columns(run.local, np.array([2, 0]))
     assert all(np.array_equal(mine, theirs) for mine, theirs in zip(before, run.local, strict=True))
     lost = before.z_prob[:, 1] > 0.5
     assert lost.any()
@@ -392,27 +407,34 @@ def test_what_a_feature_explained_is_handed_over(name, rng):
     assert np.array_equal(kept.w_shape[~lost], before.w_shape[~lost][:, [2, 0]])
     weight = (before.z_prob * before.w_shape / before.w_on).sum(axis=1)
     np.testing.assert_allclose((kept.w_shape / kept.w_on)[lost].sum(axis=1), weight[lost], rtol=0.3)
-    run.q, run.local, run.odds = run.model.keep_columns(run.q, np.array([2, 0])), kept, run.odds[:2]
+    run.q, run.local, run.odds = (
+        run.model.engine(MeanFieldRows).keep_columns(run.q, np.array([2, 0])),
+        kept,
+        run.odds[:2],
+    )
     run.rows(0)
     assert np.isfinite(run.bound())
 
 
 def test_codes(rng):
     run = Run(some_counts(rng, 6, 5), 3, FAMILIES["joint"], rng).settle(5)
-    draws = [run.model.draw_rows(rng, run.local) for _ in range(4000)]
+    draws = [run.model.engine(MeanFieldRows).draw_rows(rng, run.local) for _ in range(4000)]
     assert all(set(np.unique(bits)) <= {0, 1} for bits, _ in draws)
     assert all(np.array_equal(codes > 0, bits > 0) for bits, codes in draws)
-    z = z_scores(np.array([c for _, c in draws]).reshape(4000, -1), run.model.expected_codes(run.local).ravel())
+    z = z_scores(
+        np.array([c for _, c in draws]).reshape(4000, -1),
+        run.model.engine(MeanFieldRows).expected_codes(run.local).ravel(),
+    )
     assert np.abs(z).max() < z_limit(18)
-    book = run.model.variational_codebook(run.q)
-    np.testing.assert_allclose(book["features"], run.q.mean)
-    np.testing.assert_allclose(book["log_features"], run.q.log_mean)
-    np.testing.assert_allclose(book["features_spread"], run.q.mean / run.q.a_rate)
+    book = run.model.engine(MeanFieldRows).codebook(run.q)
+    np.testing.assert_allclose(book.features, run.q.mean)
+    np.testing.assert_allclose(book.log_features, run.q.log_mean)
+    np.testing.assert_allclose(book.features_spread, run.q.mean / run.q.a_rate)
     hidden = Run(some_counts(rng, 6, 5, 0.3), 3, FAMILIES["joint"], rng).settle(5)
-    left = hidden.model.unexplained(hidden.data, hidden.q, hidden.local)
-    X, rate = hidden.X, hidden.model.expected_codes(hidden.local) @ hidden.q.mean
+    left = hidden.model.engine(MeanFieldRows).unexplained(hidden.data, hidden.q, hidden.local)
+    X, rate = hidden.X, hidden.model.engine(MeanFieldRows).expected_codes(hidden.local) @ hidden.q.mean
     np.testing.assert_allclose(left, np.where(np.isnan(X), 0.0, X - rate))
 
 
 def test_it_is_a_mean_field_model():
-    assert isinstance(PoissonGamma(), MeanFieldRows)
+    assert serves(PoissonGamma(), MeanFieldRows)

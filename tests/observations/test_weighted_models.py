@@ -8,9 +8,17 @@ from scipy.stats import binom
 from thinned import thinned
 
 import thali
-from thali import ICA, FactorAnalysis, Gibbs, LatentFeatures
+from thali import IBP, ICA, FactorAnalysis, Gibbs, LatentFeatures
+from thali.core.model import Model
+from thali.core.protocols.engines.chains import BitEntropy, ChainRows, MarginalRows
+from thali.core.protocols.engines.predictions import Predictions
 from thali.errors import InvalidDataError, InvalidParameterError
+from thali.inference.calibration.noise_floor import calibrate
 from thali.kernels.weights.encode_scaled import encode_scaled
+from thali.observations.gaussian.codebook import WeightedCodebook
+from thali.observations.gaussian.weight_law import draw_scales
+from thali.observations.gaussian.weighted_prediction import WeightedPredictions
+from thali.observations.gaussian.weighted_rows import WeightedChain
 from thali.testing import check_observation, z_limit
 from thali.testing.zscores import z_scores
 
@@ -31,14 +39,22 @@ def test_contract(name, rng):
     check_observation(MODELS[name], rng, n_draws=5_000)
 
 
-class WrongCells(FactorAnalysis):
+class BinaryCells(WeightedPredictions):
     def log_cells(self, X, codes, codebook):
         return super().log_cells(X, (codes != 0) * 1.0, codebook)
 
 
-class WrongEvidence(FactorAnalysis):
+class BinaryTotals(WeightedChain):
     def totals(self, local):
         return local.z.sum(axis=0)
+
+
+class WrongCells(FactorAnalysis):
+    engines = FactorAnalysis.engines | {Predictions: BinaryCells}
+
+
+class WrongEvidence(FactorAnalysis):
+    engines = FactorAnalysis.engines | {ChainRows: BinaryTotals}
 
 
 @pytest.mark.parametrize("kind", [WrongCells, WrongEvidence])
@@ -62,10 +78,10 @@ def test_density_of_weights_with_ard(kind):
         return np.exp(prior + np.sum(-rate * np.abs(u) - 0.5 * precision * u**2 - log_norm - np.log(scale)))
 
     total = quad(joint, 0, np.inf, epsabs=0, epsrel=1e-10)[0]
-    assert model.log_codes(w) == pytest.approx(np.log(total), rel=1e-8)
+    assert model.engine(MarginalRows).log_codes(w) == pytest.approx(np.log(total), rel=1e-8)
     inverse = quad(lambda s: joint(s) / s, 0, np.inf, epsabs=0, epsrel=1e-10)[0] / total
     rng = np.random.default_rng(3)
-    draws = np.array([model.draw_scales(rng, w) for _ in range(20_000)]) ** (2 if rate == 0 else 1)
+    draws = np.array([draw_scales(rng, model, w) for _ in range(20_000)]) ** (2 if rate == 0 else 1)
     assert np.abs(z_scores(1 / draws, np.array([inverse]))).max() <= z_limit(1)
 
 
@@ -113,8 +129,8 @@ def test_density_of_unknown_features(name, rng):
     """Without known features a row is noise, plus a Poisson number of features of any weight."""
     model = MODELS[name]
     x = np.array([[1.4, -0.8]])
-    book = {"features": np.zeros((0, 2)), "scales": np.zeros(0)}
-    got = model.encode(x, book, np.zeros(0), 0.7).log_density[0]
+    book = WeightedCodebook(np.zeros((0, 2)), np.zeros(0), np.zeros((0, 0)), np.zeros(0))
+    got = model.engine(Predictions).encode(x, book, np.zeros(0), 0.7).log_density[0]
     counts = rng.poisson(0.7, 400_000)
     weights = model.draw_weights(rng, (len(counts), 8))
     power = np.sum(np.where(np.arange(8) < counts[:, None], weights**2, 0.0), axis=1)
@@ -207,8 +223,8 @@ def test_entropy_of_one_bit():
     model = FactorAnalysis(**FIXED)
     X = np.array([[1.0, 0.5], [2.0, 1.1], [-1.0, -0.4]])
     V = np.array([[0.0], [1.7], [-0.9]])
-    data = model.prepare(X)
-    local = model.place(data, V, X)
+    data = model.engine(ChainRows).prepare(X)
+    local = model.engine(ChainRows).place(data, V, X)
     log_odds = np.array([-np.inf, -0.4, 0.8])
     a = (V.T @ X / (V.T @ V + model.noise_var / model.feature_var))[0]
     curve = a @ a / model.noise_var + 1.0
@@ -218,7 +234,7 @@ def test_entropy_of_one_bit():
         odds = log_odds[m] + 0.5 * (a @ x / model.noise_var) ** 2 / curve - 0.5 * np.log(curve)
         p = 1 / (1 + np.exp(-odds))
         total += -p * np.log(p) - (1 - p) * np.log1p(-p) + p * 0.5 * np.log(2 * np.pi * np.e / curve)
-    assert model.bit_entropy(data, local, log_odds) == pytest.approx(total, rel=1e-9)
+    assert model.engine(BitEntropy).bit_entropy(data, local, log_odds) == pytest.approx(total, rel=1e-9)
 
 
 RNG = np.random.default_rng(0)
@@ -249,11 +265,13 @@ def test_odd_data(model, name):
 
 def test_the_floor_lies_below_the_noise_that_factor_analysis_leaves(rng):
     X, *_ = make(rng, n_rows=300, n_dims=8, noise=0.4)
-    adapted = FactorAnalysis().adapt(X)
+    adapted = calibrate(Model(IBP(), FactorAnalysis()), X).observation
     assert adapted.floor(8).mean() == pytest.approx(0.5 * 0.4, rel=0.2)
     assert adapted.floor(8).max() < 0.4
-    assert FactorAnalysis(noise_var=0.2).adapt(X).floor(8).max() == 0.0  # a fixed noise has none
-    assert FactorAnalysis(noise_floor=0.1).adapt(X).floor(8) == pytest.approx(0.1 * X.var(axis=0))
+    fixed = calibrate(Model(IBP(), FactorAnalysis(noise_var=0.2)), X).observation
+    assert fixed.floor(8).max() == 0.0  # there is nothing to bound
+    share = calibrate(Model(IBP(), FactorAnalysis(noise_floor=0.1)), X).observation
+    assert share.floor(8) == pytest.approx(0.1 * X.var(axis=0))
     assert FactorAnalysis().floor(8).max() == 0.0  # before it has seen data
 
 
@@ -263,7 +281,7 @@ def test_bad_input():
     with pytest.raises(InvalidParameterError, match="weight_var"):
         ICA(weight_var=0.0)
     with pytest.raises(InvalidDataError, match="codes must be a matrix"):
-        FactorAnalysis(**FIXED).log_marginal(np.zeros((2, 2)), np.zeros(2))
+        FactorAnalysis(**FIXED).engine(MarginalRows).log_marginal(np.zeros((2, 2)), np.zeros(2))
 
 
 @pytest.mark.slow

@@ -91,7 +91,7 @@ class Draws(Posterior):
             spec = getattr(self.model, part)
             values = {name: self.hyper[f"{part}.{name}"][chain, draw] for name in spec.learned}
             values = {name: value if np.ndim(value) else float(value) for name, value in values.items()}
-            parts[part] = spec.replace(**values) if values else spec
+            parts[part] = spec.updated(**values) if values else spec
         return Model(**parts)
 
     def predictor(self, chain: int, draw: int, columns: Array | None = None) -> Predictor:

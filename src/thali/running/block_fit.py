@@ -29,8 +29,7 @@ class BlockFit:
     if TYPE_CHECKING:  # what the estimator has
         inference: Any
         random_state: Any
-        _time_left: Any
-        _is_late: Any
+        _allowed: Any
         verbose: Any
         checkpoint: Any
         target_ess: Any
@@ -65,9 +64,9 @@ class BlockFit:
             self._validated(np.zeros((1, blocks.n_dims)), reset=True)
             sample = model.observation.check_data(blocks.some_rows(rng, inference.n_start))
         choice = choose(inference, model.prior, model.observation, *X.shape)
-        run = BlockRun(rng, inference, calibrate(model, sample, self._is_late), model)
+        run = BlockRun(rng, inference, calibrate(model, sample, self._allowed.is_late), model)
         with numbers_in_range():
-            complete, self.stopped_by_ = run.fit(blocks, max_time=self._time_left(), verbose=self.verbose)
+            complete, self.stopped_by_ = run.fit(blocks, max_time=self._allowed.left(), verbose=self.verbose)
         kept = kept and complete
         self._stop_words = ""
         if not complete:
@@ -92,7 +91,7 @@ class BlockFit:
                 try:
                     with numbers_in_range():
                         self.stopped_by_ = run.absorb(
-                            self._checked(run, batches), max_time=self._time_left(), verbose=self.verbose
+                            self._checked(run, batches), max_time=self._allowed.left(), verbose=self.verbose
                         )
                 except BaseException as error:
                     if not run.state or run.state.n_seen == n_before:
@@ -121,7 +120,7 @@ class BlockFit:
             raise InvalidDataError("X must bring a batch of rows at least. Got an iterator with none.")
         first = model.observation.check_data(self._validated(first, reset=True, sparse=True))
         choice = choose(self.inference, model.prior, model.observation, *first.shape)
-        adapted = calibrate(model, first, self._is_late)
+        adapted = calibrate(model, first, self._allowed.is_late)
         run = BlockRun(make_generator(self.random_state), self.inference, adapted, model)
         return run, choice, chain([first], batches)
 

@@ -30,6 +30,21 @@ def on_stop_signal(action: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+class Allowance:
+    """The time that a fit may take, from its first moment on."""
+
+    def __init__(self, max_time: float | None) -> None:
+        self._max_time, self._begin = max_time, time.monotonic()
+
+    def left(self) -> float | None:
+        """Seconds that are left; None without a limit."""
+        return None if self._max_time is None else max(self._max_time - (time.monotonic() - self._begin), 1e-3)
+
+    def is_late(self) -> bool:
+        """Whether a third of the time is over, which is all that there is for calibration."""
+        return self._max_time is not None and time.monotonic() - self._begin > self._max_time / 3
+
+
 class Watch:
     """Ctrl-C, SIGTERM and the clock, for a run of at most `max_time` seconds; meanwhile BLAS has one thread.
 

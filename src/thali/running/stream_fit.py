@@ -15,6 +15,7 @@ from thali.running.choose import Choice
 from thali.running.fit_warnings import warn_of
 from thali.running.numeric_errors import check_finite, numbers_in_range
 from thali.running.rows import Stream
+from thali.running.stopping import Allowance
 from thali.storage.fit import fingerprint
 
 _KEPT = "Of this batch no row was taken in; the {} rows before it are kept, and partial_fit goes on from there."
@@ -47,7 +48,8 @@ class StreamFit(BlockFit):
         inference_: Any
         posterior_: Any
         n_jobs: Any
-        _time_left: Any
+        _allowed: Any
+        max_time: Any
         verbose: Any
         _fit: Any
         _validated: Any
@@ -65,6 +67,7 @@ class StreamFit(BlockFit):
         A batch that ends in an error is not taken in: all is as it was before, and the next one may follow. A row that
         lies far beyond all before it gives a warning, before anything is done: make it an error to keep such rows out.
         """
+        self._allowed = Allowance(self.max_time)
         if isinstance(self.inference, Blockwise):
             self._absorb_batches(iter([X]), getattr(self, "_stream", None))
             warn_of(self, judged=False)
@@ -85,7 +88,7 @@ class StreamFit(BlockFit):
         try:
             with numbers_in_range():
                 n_absorbed, self.stopped_by_ = stream.absorb(
-                    X, n_jobs=self.n_jobs, max_time=self._time_left(), verbose=self.verbose
+                    X, n_jobs=self.n_jobs, max_time=self._allowed.left(), verbose=self.verbose
                 )
                 if n_absorbed == 0:  # Ctrl-C came before anything was done
                     raise KeyboardInterrupt("interrupted before the first row")
