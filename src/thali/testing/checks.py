@@ -11,6 +11,7 @@ from scipy.special import pdtr
 from thali.core.binary import history_counts, n_non_empty
 from thali.core.model import Model, check_composition
 from thali.core.observation import Observation
+from thali.core.odds import RowOdds
 from thali.core.protocols.engines.chains import AuxiliaryRows, ChainRows, CollapsedRows, ConditionalRows, MarginalRows
 from thali.core.protocols.engines.predictions import Predictions
 from thali.core.protocols.inference import Iterative
@@ -165,9 +166,9 @@ def _check_purity(observation: Any, X: Array, codes: Array, rng: np.random.Gener
     before = X.copy()
     table = np.log(np.arange(1, len(X) + 1) / 2.0)
     if observation.has(CollapsedRows):
-        observation.engine(CollapsedRows).sweep(rng, data, local, table, 0.0)
+        observation.engine(CollapsedRows).sweep(rng, data, local, RowOdds(table, 0.0))
     if observation.has(ConditionalRows):
-        observation.engine(ConditionalRows).conditional_sweep(rng, data, local, table, 0.0)
+        observation.engine(ConditionalRows).conditional_sweep(rng, data, local, RowOdds(table, 0.0))
     assert np.array_equal(X, before), "sweep changed the data"
     assert all(np.array_equal(a, b) for a, b in zip(kept, local, strict=True)), "sweep changed the state it was given"
 

@@ -116,6 +116,24 @@ class Recursive(Prior, Protocol):
 
 
 @runtime_checkable
+class AuxiliaryPrior(Prior, Protocol):
+    """Rows that are not exchangeable, through row variables of the prior's own: links between rows, groups of rows.
+
+    Z alone is the state of a chain; the row variables are drawn when a sweep needs them. Concrete priors only.
+    """
+
+    def draw_auxiliary(self, rng: Generator, Z: Array) -> Any:
+        """The row variables given Z, from their posterior: opaque to all but this prior."""
+
+    def auxiliary_odds(self, auxiliary: Any, Z: Array) -> tuple[Array, Array]:
+        """(log-odds of each bit given all others (n_rows, n_features), rates of features that a row alone has
+        (n_rows,)), given the row variables."""
+
+    def log_joint(self, auxiliary: Any, Z: Array) -> float:
+        """log p(Z, row variables)."""
+
+
+@runtime_checkable
 class Links(Prior, Protocol):
     """Features are handed on along links between rows: z_nk = 1 where links lead from row n to the owner of k."""
 

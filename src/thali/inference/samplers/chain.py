@@ -13,7 +13,9 @@ import numpy as np
 
 from thali.core.binary import check_binary, n_non_empty
 from thali.core.model import Model
+from thali.core.odds import exchangeable_odds, row_odds
 from thali.core.protocols.engines.chains import BitEntropy, ChainRows, ColumnMoves
+from thali.core.protocols.prior import AuxiliaryPrior
 from thali.core.registry import stored
 from thali.core.spec import Spec, at_least, setting, share
 from thali.inference.samplers.column_moves import column_weight, metropolis, random_move
@@ -72,9 +74,8 @@ class ZChain(Spec):
     def step(self, rng: np.random.Generator, state: ZState, model: Model, data: Any) -> tuple[ZState, SweepInfo]:
         prior, observation, local = state
         local, drift = self.sweep(rng, prior, observation, data, local)
-        if self.moves > 0 and observation.has(ColumnMoves) and rng.random() < self.moves:
-            n_rows = len(local.z)
-            log_odds, new_rate = prior.log_odds(n_rows), prior.new_rate(n_rows)
+        if self.moves > 0 and _can_move(prior, observation) and rng.random() < self.moves:
+            log_odds, new_rate = row_odds(rng, prior, local.z).table()
             move = random_move(rng, grows=new_rate > 0)
             local, _ = metropolis(
                 rng, move, observation.engine(ColumnMoves), data, local, column_weight(log_odds, new_rate)
@@ -100,6 +101,11 @@ class ZChain(Spec):
         return as_draw(state, info.log_joint, data)
 
 
+def _can_move(prior: Any, observation: Any) -> bool:
+    """Whether whole columns can be moved: their weights follow from a table by counts."""
+    return observation.has(ColumnMoves) and not isinstance(prior, AuxiliaryPrior)
+
+
 def log_joint(state: ZState, model: Model, data: Any) -> float:
     """log p(X, Z, hyperparameters), with the features integrated out and missing cells at their current values."""
     prior, observation, local = state
@@ -114,9 +120,9 @@ def log_joint(state: ZState, model: Model, data: Any) -> float:
 def as_draw(state: ZState, log_joint: float, data: Any) -> Draw:
     """What a posterior keeps of a state."""
     free_energy = log_joint
-    if state.observation.has(BitEntropy):
-        log_odds = state.prior.log_odds(len(state.local.z))
-        free_energy += state.observation.engine(BitEntropy).bit_entropy(data, state.local, log_odds)
+    if state.observation.has(BitEntropy) and not isinstance(state.prior, AuxiliaryPrior):
+        odds = exchangeable_odds(state.prior, len(state.local.z))
+        free_energy += state.observation.engine(BitEntropy).bit_entropy(data, state.local, odds)
     return Draw(
         z=state.local.z,
         log_joint=log_joint,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from thali.core.odds import row_odds
 from thali.core.protocols.engines.chains import ChainRows, CollapsedRows, StartRows
 from thali.core.protocols.prior import Predictive
 from thali.core.registry import stored
@@ -30,7 +31,6 @@ class CollapsedGibbs(ZChain):
     needs_observation = (ChainRows, StartRows, CollapsedRows)
 
     def sweep(self, rng: np.random.Generator, prior: Any, observation: Any, data: Any, local: Any) -> tuple[Any, float]:
-        n_rows = len(local.z)
-        log_odds, new_rate = prior.log_odds(n_rows), prior.new_rate(n_rows)
-        local, remarks = observation.engine(CollapsedRows).sweep(rng, data, local, log_odds, new_rate, self.group)
+        odds = row_odds(rng, prior, local.z)
+        local, remarks = observation.engine(CollapsedRows).sweep(rng, data, local, odds, self.group)
         return local, remarks["drift"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from thali.core.odds import row_odds
 from thali.core.protocols.engines.chains import ChainRows, ConditionalRows, ImportanceRows, ParallelRows, StartRows
 from thali.core.protocols.prior import Predictive
 from thali.core.registry import stored
@@ -47,14 +48,12 @@ class Gibbs(ZChain):
 
     def sweep(self, rng: np.random.Generator, prior: Any, observation: Any, data: Any, local: Any) -> tuple[Any, float]:
         n_rows = len(local.z)
-        new_rate = prior.new_rate(n_rows)
         if self.births == "importance":
-            table = prior.log_odds(n_rows)
             engine = observation.engine(ImportanceRows)
-            return engine.importance_sweep(rng, data, local, table, new_rate, self.candidates), 0.0
+            return engine.importance_sweep(rng, data, local, row_odds(rng, prior, local.z), self.candidates), 0.0
         if n_rows >= _MANY and observation.has(ParallelRows) and hasattr(prior, "draw_weights"):
             draw_weights = partial(prior.draw_weights, rng, n_rows=n_rows)
-            parallel = observation.engine(ParallelRows)
+            parallel, new_rate = observation.engine(ParallelRows), prior.new_rate(n_rows)
             return parallel.parallel_sweep(rng, data, local, draw_weights, new_rate, self.n_threads), 0.0
         sweeps = observation.engine(ConditionalRows)
-        return sweeps.conditional_sweep(rng, data, local, prior.log_odds(n_rows), new_rate), 0.0
+        return sweeps.conditional_sweep(rng, data, local, row_odds(rng, prior, local.z)), 0.0

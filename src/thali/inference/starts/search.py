@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from thali.core.model import Model
+from thali.core.odds import row_odds
 from thali.core.protocols.engines.chains import (
     BitEntropy,
     CollapsedRows,
@@ -18,6 +19,7 @@ from thali.core.protocols.engines.chains import (
     OwnStart,
     StartRows,
 )
+from thali.core.protocols.prior import AuxiliaryPrior
 from thali.inference.samplers.column_moves import AND_NOT, COMPLEMENT, OR, XOR, Rebirth, column_weight
 from thali.inference.starts.given import given_codes, is_given
 from thali.inference.starts.searching_chain import SearchOver, Walk
@@ -63,7 +65,8 @@ def find_start(
         observation, local = start.begin(data, codes, np.empty((0, 0)))  # by the codes alone
         return model.prior.resample(rng, model.prior.draw(rng), local.z), observation, local
     matrix, has_offset = start.matrix(data)
-    if not all(observation.has(engine) for engine in (CollapsedRows, ColumnMoves, BitEntropy)):
+    by_row = isinstance(model.prior, AuxiliaryPrior)
+    if by_row or not all(observation.has(engine) for engine in (CollapsedRows, ColumnMoves, BitEntropy)):
         return _without_search(rng, model, data, matrix, has_offset, kind, budget, tick)
     matrix = low_rank_completion(matrix)
     empty = np.zeros((len(matrix), 0), dtype=np.uint8)
@@ -136,14 +139,14 @@ def _without_search(
     prior = model.prior.resample(rng, model.prior.draw(rng), local.z)
     if kind == "annealed":
         _, local = start.begin(data, nothing, completed)
-        log_odds, new_rate = prior.log_odds(len(matrix)), prior.new_rate(len(matrix))
+        odds = row_odds(rng, prior, local.z)
         n_sweeps = min(_COOLING, budget)
         for i in range(n_sweeps):
             hot = observation.engine(StartRows).tempered(_HEAT ** (1 - i / n_sweeps))
             if hot.has(ConditionalRows):
-                local = hot.engine(ConditionalRows).conditional_sweep(rng, data, local, log_odds, new_rate)
+                local = hot.engine(ConditionalRows).conditional_sweep(rng, data, local, odds)
             else:
-                local, _ = hot.engine(CollapsedRows).sweep(rng, data, local, log_odds, new_rate)
+                local, _ = hot.engine(CollapsedRows).sweep(rng, data, local, odds)
             try:
                 if tick is not None:
                     tick()
@@ -208,10 +211,10 @@ def soft_search(walk: Walk, patience: int, budget: int) -> None:
 def _trial(walk: Walk, best: float) -> float:
     """Change some columns, settle, and score; hopeless ones are given up early."""
     move = _TRIALS[int(walk.rng.integers(len(_TRIALS)))]
-    grows = not np.isfinite(walk.log_odds[0])
+    grows = walk.odds.infinite
     if walk.n_features < move.n_columns or not (grows or getattr(move, "n_new", 2) == move.n_columns):
         return -np.inf
-    weight = column_weight(walk.log_odds, walk.new_rate)
+    weight = column_weight(*walk.odds.table())
     columns = _pick(walk, move.n_columns)
     engine = walk.observation.engine(ColumnMoves)
     local, _ = move.propose(walk.rng, engine, walk.data, walk.local, weight, columns)

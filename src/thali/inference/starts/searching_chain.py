@@ -11,6 +11,7 @@ import numpy as np
 
 from thali.core.binary import non_empty
 from thali.core.model import Model
+from thali.core.odds import exchangeable_odds
 from thali.core.protocols.engines.chains import BitEntropy, ChainRows, CollapsedRows, ColumnMoves
 
 Array = np.ndarray
@@ -34,8 +35,7 @@ class Walk:
         self._refresh_tables()
 
     def _refresh_tables(self) -> None:
-        n_rows = len(self.local.z)
-        self.log_odds, self.new_rate = self.prior.log_odds(n_rows), self.prior.new_rate(n_rows)
+        self.odds = exchangeable_odds(self.prior, len(self.local.z))
 
     @property
     def state(self) -> tuple[Any, Any, Any]:
@@ -50,9 +50,9 @@ class Walk:
         """`observation` takes the place of the current one, for instance with more noise."""
         keys = self._keys(group) if group > 1 else None
         observation = self.observation if observation is None else observation
-        rate = self.new_rate if births else 0.0
+        odds = self.odds if births else self.odds._replace(new_rate=0.0)
         sweeps = observation.engine(CollapsedRows)
-        self.local, _ = sweeps.sweep(self.rng, self.data, self.local, self.log_odds, rate, group, keys)
+        self.local, _ = sweeps.sweep(self.rng, self.data, self.local, odds, group, keys)
         self.n_sweeps += 1
         if self.tick is not None:
             self.tick()
@@ -99,7 +99,7 @@ class Walk:
 
     def free_energy(self) -> float:
         """log joint + sum of the entropies of the bits given the rest."""
-        entropy = self.observation.engine(BitEntropy).bit_entropy(self.data, self.local, self.log_odds)
+        entropy = self.observation.engine(BitEntropy).bit_entropy(self.data, self.local, self.odds)
         return self.log_joint() + float(entropy)
 
     def score(self, n_sweeps: int) -> float:
@@ -112,7 +112,7 @@ class Walk:
 
     def place(self, Z: Array) -> None:
         """Take these bits in place of the current ones. Columns without a member go, unless their number is fixed."""
-        if not np.isfinite(self.log_odds[0]):
+        if self.odds.infinite:
             Z = non_empty(Z)
         rows = self.observation.engine(ChainRows)
         completed = rows.completed(self.data, self.local)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from thali.core.model import Model
+from thali.core.odds import exchangeable_odds
 from thali.core.protocols.engines.chains import ChainRows, CollapsedRows
 from thali.core.protocols.engines.particles import ParticleRows
 from thali.core.protocols.prior import Predictive
@@ -141,7 +142,7 @@ class ParticleFilter(Spec):
             local = engine.particle(particles, i, data, model.prior.n_features)
             for _ in range(self.n_sweeps):
                 sweeps = observation.engine(CollapsedRows)
-                local, _ = sweeps.sweep(rng, data, local, prior.log_odds(n), prior.new_rate(n), _SWEEP_GROUP)
+                local, _ = sweeps.sweep(rng, data, local, exchangeable_odds(prior, n), _SWEEP_GROUP)
             if self.n_sweeps:
                 particles = engine.put_particle(particles, i, local, data)
             priors[i] = model.prior.resample(rng, prior, local.z)

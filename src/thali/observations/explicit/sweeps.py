@@ -11,6 +11,7 @@ import numpy as np
 
 from thali.core.binary import column_counts
 from thali.core.observation import Engine
+from thali.core.odds import RowOdds
 from thali.observations.explicit.features import redraw_features
 from thali.observations.explicit.rows import ExplicitData, ExplicitRows
 
@@ -28,24 +29,21 @@ class ExplicitSweeps(Engine):
 
     model: "Likelihood"
 
-    def conditional_sweep(
-        self, rng: Generator, data: ExplicitData, local: ExplicitRows, log_odds: Array, new_rate: float
-    ) -> ExplicitRows:
+    def conditional_sweep(self, rng: Generator, data: ExplicitData, local: ExplicitRows, odds: RowOdds) -> ExplicitRows:
         codes = local.codes.copy()
         features = redraw_features(rng, self.model, data.X, data.seen, codes, local.features)
-        is_infinite = not np.isfinite(log_odds[0])
         counts = column_counts((codes != 0).astype(np.uint8))
         for k in rng.permutation(codes.shape[1]):
             on, evidence = self._evidence(rng, data, codes, features, k)
             chances = rng.random(len(codes))
             for n in range(len(codes)):
                 others = int(counts[k] - (codes[n, k] != 0))
-                if others == 0 and is_infinite:
+                if others == 0 and odds.infinite:
                     continue  # the feature of one row alone is drawn anew below
-                counts[k] += self._flip(codes, n, k, on[n], log_odds[others] + evidence[n], chances[n])
+                counts[k] += self._flip(codes, n, k, on[n], odds.of(n, k, others) + evidence[n], chances[n])
         self._refresh(rng, data, codes, features)
-        if is_infinite:
-            codes, features = self._own_features(rng, data, codes, features, new_rate)
+        if odds.infinite:
+            codes, features = self._own_features(rng, data, codes, features, odds)
         return ExplicitRows((codes != 0).astype(np.uint8), codes, features)
 
     def weighted_sweep(
@@ -132,7 +130,7 @@ class ExplicitSweeps(Engine):
     # ---- features that a row alone has
 
     def _own_features(
-        self, rng: Generator, data: ExplicitData, codes: Array, features: Array, new_rate: float
+        self, rng: Generator, data: ExplicitData, codes: Array, features: Array, odds: RowOdds
     ) -> tuple[Array, Array]:
         """Metropolis steps that put a set from the prior in the place of the features that a row alone has."""
         model = self.model
@@ -140,7 +138,7 @@ class ExplicitSweeps(Engine):
             row = ExplicitData(data.X[n : n + 1], data.seen[n : n + 1])
             for _ in range(_TRIES):
                 own = (codes[n] != 0) & ((codes != 0).sum(axis=0) == 1)
-                n_new = int(rng.poisson(new_rate))
+                n_new = int(rng.poisson(odds.rate_of(n)))
                 if n_new == 0 and not own.any():
                     continue
                 fresh = model.draw_features(rng, n_new, data.n_dims)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from thali.core.observation import Engine
+from thali.core.odds import RowOdds
 from thali.kernels.bits.collapsed_rows import collapsed_sweep
 from thali.observations.gaussian.data import GaussianData
 from thali.observations.gaussian.model import GaussianModel
@@ -22,12 +23,12 @@ class CollapsedGaussian(Engine):
         rng: np.random.Generator,
         data: GaussianData,
         local: GaussianRows,
-        log_odds: Array,
-        new_rate: float,
+        odds: RowOdds,
         group: int = 1,
         keys: Array | None = None,
     ) -> tuple[GaussianRows, dict[str, float]]:
         model, rows = self.model, BitRows(self.model)
+        log_odds, new_rate = odds.table()
         noise, scale = model.units
         offset = model.offset
         X, products, square = data.standardised(offset, scale, local.filled)

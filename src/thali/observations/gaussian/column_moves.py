@@ -3,6 +3,7 @@
 import numpy as np
 
 from thali.core.observation import Engine
+from thali.core.odds import RowOdds
 from thali.kernels.bits.collapsed_entropy import collapsed_entropy
 from thali.kernels.bits.column_moves import propose_exclusive_or, propose_rebirth, propose_recoding
 from thali.observations.gaussian.data import GaussianData
@@ -85,7 +86,7 @@ class GaussianColumnMoves(Engine):
     def _precision(self, local: GaussianRows) -> Array:
         return local.gram + self.model.units[0] / self.model.feature_var * np.eye(len(local.gram))
 
-    def bit_entropy(self, data: GaussianData, local: GaussianRows, log_odds: Array) -> float:
+    def bit_entropy(self, data: GaussianData, local: GaussianRows, odds: RowOdds) -> float:
         """Sum over all bits of the entropy of their single-site conditional, in nats.
 
         The conditionals are those of a sweep; columns that one row alone has, and missing cells, are taken as they are.
@@ -94,7 +95,7 @@ class GaussianColumnMoves(Engine):
             return 0.0
         X, _, square = data.standardised(self.model.offset, self.model.units[1], local.filled)
         P = np.linalg.inv(self._precision(local))
-        counts = np.diag(local.gram).astype(np.int64)
+        counts, (log_odds, _) = np.diag(local.gram).astype(np.int64), odds.table()
         # by the number of other owners; out of range where no row is on, or none is off
         odds_on, odds_off = log_odds[np.maximum(counts - 1, 0)], log_odds[np.minimum(counts, len(log_odds) - 1)]
         mean = P @ self.rows.standard_cross(local)

@@ -4,6 +4,7 @@ import numpy as np
 
 from thali.core.binary import non_empty
 from thali.core.observation import Engine
+from thali.core.odds import RowOdds
 from thali.kernels.bits.conditional_rows import conditional_sweep
 from thali.kernels.bits.importance_rows import importance_sweep
 from thali.kernels.bits.weighted_rows import weighted_sweep
@@ -25,8 +26,9 @@ class ConditionalGaussian(Engine):
         self.rows = BitRows(model)
 
     def conditional_sweep(
-        self, rng: np.random.Generator, data: GaussianData, local: GaussianRows, log_odds: Array, new_rate: float
+        self, rng: np.random.Generator, data: GaussianData, local: GaussianRows, odds: RowOdds
     ) -> GaussianRows:
+        log_odds, new_rate = odds.table()
         noise, scale = self.model.units
         X, _, _ = data.standardised(self.model.offset, scale, local.filled)
         K = local.z.shape[1]
@@ -49,10 +51,10 @@ class ConditionalGaussian(Engine):
         rng: np.random.Generator,
         data: GaussianData,
         local: GaussianRows,
-        log_odds: Array,
-        new_rate: float,
+        odds: RowOdds,
         n_candidates: int,
     ) -> GaussianRows:
+        log_odds, new_rate = odds.table()
         noise, scale = self.model.units
         X, _, _ = data.standardised(self.model.offset, scale, local.filled)
         K = local.z.shape[1]

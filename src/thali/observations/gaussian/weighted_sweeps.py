@@ -8,6 +8,7 @@ from scipy.special import entr, expit
 
 from thali.core.binary import column_counts
 from thali.core.observation import Engine
+from thali.core.odds import RowOdds
 from thali.kernels.weights.scaled_rows import scaled_sweep
 from thali.kernels.weights.scaled_slices import scaled_slice_sweep
 from thali.kernels.weights.swaps import like_pairs, swap_features
@@ -35,10 +36,9 @@ class WeightedSweeps(Engine):
         super().__init__(model)
         self.rows = WeightedChain(model)
 
-    def conditional_sweep(
-        self, rng: Generator, data: GaussianData, local: WeightedRows, log_odds: Array, new_rate: float
-    ) -> WeightedRows:
+    def conditional_sweep(self, rng: Generator, data: GaussianData, local: WeightedRows, odds: RowOdds) -> WeightedRows:
         model = self.model
+        log_odds, new_rate = odds.table()
         noise, scale = model.units
         X, _, _ = data.standardised(model.offset, scale, local.filled)
         K = local.v.shape[1]
@@ -102,7 +102,7 @@ class WeightedSweeps(Engine):
         scaled_slice_sweep(X, *missing, V, A, chances, level, scales, noise, *model.law, rng)
         return self.rows.rows(data, V[:, V.any(axis=0)], data.take_filled(model.offset, scale, local.filled))
 
-    def bit_entropy(self, data: GaussianData, local: WeightedRows, log_odds: Array) -> float:
+    def bit_entropy(self, data: GaussianData, local: WeightedRows, odds: RowOdds) -> float:
         """Sum of the entropies of each bit with its weight, given the rest and the features at their mean, in nats.
 
         A score of modes only, so Laplace weights count as normal ones of the same variance, and scales as 1.
@@ -115,9 +115,10 @@ class WeightedSweeps(Engine):
         G = A @ A.T
         curve = np.diag(G) / noise + 1.0 / model.weight_var
         pull = (X @ A.T - local.v @ (G - np.diag(np.diag(G)))) / noise
-        odds = log_odds[column_counts(local.z) - local.z]
-        own = ~np.isfinite(odds)  # features of one row stay, or cannot be had
-        delta = np.where(own, 0.0, odds) + 0.5 * pull**2 / curve - 0.5 * np.log(model.weight_var * curve)
+        log_odds, _ = odds.table()
+        prior = log_odds[column_counts(local.z) - local.z]
+        own = ~np.isfinite(prior)  # features of one row stay, or cannot be had
+        delta = np.where(own, 0.0, prior) + 0.5 * pull**2 / curve - 0.5 * np.log(model.weight_var * curve)
         p = np.where(own, local.z, expit(delta))
         weights = p * 0.5 * np.log(2 * np.pi * np.e / curve)
         return float(np.sum(entr(p) + entr(1.0 - p) + weights))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from thali.core.observation import Engine
+from thali.core.odds import RowOdds
 from thali.errors import InvalidParameterError
 from thali.kernels.counts.poisson_sweeps import poisson_slice_sweep, poisson_sweep
 from thali.observations.poisson.data import CountData
@@ -25,9 +26,8 @@ class PoissonSweeps(Engine):
 
     model: "PoissonGamma"
 
-    def conditional_sweep(
-        self, rng: Generator, data: CountData, local: CountRows, log_odds: Array, new_rate: float
-    ) -> CountRows:
+    def conditional_sweep(self, rng: Generator, data: CountData, local: CountRows, odds: RowOdds) -> CountRows:
+        log_odds, new_rate = odds.table()
         K, row, log_parts = local.v.shape[1], 0, 0.0
         arrays = local.v, drawn_features(rng, self.model, data, local), np.zeros((K, data.n_dims))
         law = float(self.model.weight_shape), float(self.model.weight_rate), float(self.model.feature_shape)

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from thali.core.codebook import Codebook
 from thali.core.observation import Observation
+from thali.core.odds import RowOdds
 from thali.core.protocols.engines import Array, Data, Generator, Local
 
 
@@ -68,8 +69,7 @@ class CollapsedRows(Protocol):
         rng: Generator,
         data: Data,
         local: Local,
-        log_odds: Array,
-        new_rate: float,
+        odds: RowOdds,
         group: int = 1,
         keys: Array | None = None,
     ) -> tuple[Local, dict[str, float]]:
@@ -80,7 +80,7 @@ class CollapsedRows(Protocol):
 class ConditionalRows(Protocol):
     """Features drawn beside Z, for the time of a sweep. Concrete models only."""
 
-    def conditional_sweep(self, rng: Generator, data: Data, local: Local, log_odds: Array, new_rate: float) -> Local:
+    def conditional_sweep(self, rng: Generator, data: Data, local: Local, odds: RowOdds) -> Local:
         """Draw the features given the codes, then every row's bits and what else is local given the features."""
 
     def weighted_sweep(
@@ -96,9 +96,7 @@ class ConditionalRows(Protocol):
 class ImportanceRows(Protocol):
     """New features drawn with all others, not integrated out."""
 
-    def importance_sweep(
-        self, rng: Generator, data: Data, local: Local, log_odds: Array, new_rate: float, n_candidates: int
-    ) -> Local:
+    def importance_sweep(self, rng: Generator, data: Data, local: Local, odds: RowOdds, n_candidates: int) -> Local:
         """As `conditional_sweep`, but the features that a row alone has are picked by their likelihood among
         `n_candidates` sets: the present one and draws from the prior."""
 
@@ -149,7 +147,7 @@ class ColumnMoves(Protocol):
 class BitEntropy(Protocol):
     """What turns the log joint of a state into the free energy of its mode."""
 
-    def bit_entropy(self, data: Data, local: Local, log_odds: Array) -> float:
+    def bit_entropy(self, data: Data, local: Local, odds: RowOdds) -> float:
         """Sum of the entropies of the bits, each given the rest, in nats."""
 
 
