@@ -13,7 +13,7 @@ from thali.core.model import Model
 from thali.core.protocols.engines.chains import ChainRows
 from thali.errors import InvalidParameterError
 from thali.rng import make_generator, spawn
-from thali.running.chains import Chain, iterate, resolve_n_jobs, run_chains
+from thali.running.chains import Chain, _most_draws, iterate, resolve_n_jobs, run_chains
 from thali.verdicts.judge import judge
 
 MODEL = Model(IBP(), LinearGaussian())
@@ -291,11 +291,26 @@ def test_max_time_ends_a_search_and_a_warm_up(X, n_jobs):
     assert "warm-up" not in judge(short(n_warmup=3), done.posterior, done.history).words
 
 
-def test_chains_without_a_draw_are_left_out_when_others_have_some(X, monkeypatch):
-    monkeypatch.setattr("thali.running.chains._TURN", 0.5)
-    result = run(X, short(n_warmup=0, n_draws=10**9, start="empty"), max_time=0.3, n_chains=2, n_jobs=1)
-    assert (result.posterior.n_chains, result.stopped_by) == (1, "max_time")
-    assert result.posterior.n_draws > 1
+@pytest.mark.parametrize(
+    ("lengths", "kept"),
+    [
+        ((5, 5, 5), (5, 5, 5)),
+        ((9, 1, 0), (9,)),
+        ((4, 3, 0), (4, 3)),
+        ((0, 2), (2,)),
+        ((3, 1, 1), (3, 1, 1)),
+        ((0, 0), ()),
+    ],
+)
+def test_chains_that_lag_far_behind_are_left_out(lengths, kept):
+    """When all are as long as the shortest, those that are kept have most draws together."""
+    chains = [Chain(i, None, kept=range(n)) for i, n in enumerate(lengths)]
+    assert tuple(len(chain.kept) for chain in _most_draws(chains)) == kept
+
+
+def test_short_runs_give_every_chain_a_turn(X):
+    result = run(X, short(n_warmup=0, n_draws=10**9, start="empty"), max_time=1.0, n_chains=3, n_jobs=1)
+    assert (result.posterior.n_chains, result.stopped_by) == (3, "max_time")
 
 
 def test_a_run_in_time_is_not_stopped(X):

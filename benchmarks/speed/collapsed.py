@@ -30,6 +30,7 @@ from benchmarks.tables import against, machine, show_table
 from benchmarks.workloads import Workload
 from thali import IBP, CollapsedGibbs, LinearGaussian
 from thali.core.model import Model
+from thali.core.odds import RowOdds
 from thali.core.protocols.engines.chains import ChainRows, CollapsedRows
 from thali.inference.samplers.chain import ZState
 from thali.kernels.bits.feature_gram import rebuild
@@ -82,7 +83,7 @@ class Chain:
 
     def sweep(self) -> None:
         self.local, self.remarks = self.observation.engine(CollapsedRows).sweep(
-            self.rng, self.data, self.local, self.log_odds, self.new_rate
+            self.rng, self.data, self.local, RowOdds(self.log_odds, self.new_rate)
         )
 
     def step(self) -> None:
@@ -235,6 +236,7 @@ _COMPILE = """
 import time
 import numpy as np
 from thali import IBP, LinearGaussian
+from thali.core.odds import RowOdds
 from thali.core.protocols.engines.chains import ChainRows, CollapsedRows
 import thali.kernels.bits.collapsed_rows
 rng = np.random.default_rng(0)
@@ -244,7 +246,7 @@ X = rng.standard_normal((64, 5))
 data = observation.engine(ChainRows).prepare(X)
 local = observation.engine(ChainRows).place(data, Z, X)
 start = time.process_time()
-observation.engine(CollapsedRows).sweep(rng, data, local, IBP(mass=1.0).log_odds(64), 0.01)
+observation.engine(CollapsedRows).sweep(rng, data, local, RowOdds(IBP(mass=1.0).log_odds(64), 0.01))
 print(time.process_time() - start)
 """
 

@@ -29,6 +29,7 @@ from benchmarks.tables import against, machine, show_table
 from benchmarks.workloads import Workload
 from thali import IBP, Gibbs, LinearGaussian
 from thali.core.model import Model
+from thali.core.odds import RowOdds
 from thali.core.protocols.engines.chains import ChainRows, ConditionalRows, ParallelRows
 from thali.inference.samplers.chain import ZState
 from thali.observations.gaussian import parallel as _parallel
@@ -100,7 +101,7 @@ class Chain:
         self.state, _ = Gibbs(moves=0.0, n_threads=n_threads).step(self.rng, self.state, self.model, self.data)
 
     def by_row(self) -> None:
-        arguments = (self.rng, self.data, self.local, self.log_odds, self.new_rate)
+        arguments = (self.rng, self.data, self.local, RowOdds(self.log_odds, self.new_rate))
         self.local = self.observation.engine(ConditionalRows).conditional_sweep(*arguments)
 
 

@@ -169,6 +169,7 @@ class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, T
                 chains, inference, about.model, X,
                 n_jobs=self.n_jobs, max_time=self._allowed.left(), target_ess=self.target_ess,
                 keep=run.keep if run else None, watch=(progress, run.complain) if run else (progress,),
+                patient=run is not None and run.taken_up,
             )  # fmt: skip
             check_finite(result.posterior)
         kept = f"{result.posterior.n_chains} of {self.n_chains} chains with {result.posterior.n_draws} draws each"

@@ -7,6 +7,7 @@ from tiny import MISSING, data, worst
 
 from thali import IBP, BetaBernoulli, BetaProcess, Gamma, Gibbs, InverseGamma, LinearGaussian
 from thali.core.model import Model
+from thali.core.odds import exchangeable_odds
 from thali.core.protocols.engines.chains import ImportanceRows
 from thali.observations.gaussian import conditional as _conditional
 from thali.testing import check_inference, z_limit
@@ -25,9 +26,8 @@ SLOW = [pytest.param(p, n, 30_000, marks=pytest.mark.slow) for p in PRIORS for n
 
 def importance(prior, n_candidates):
     def sweep(rng, observation, data, local):
-        n_rows = len(local.z)
-        table, rate = prior.log_odds(n_rows), prior.new_rate(n_rows)
-        return observation.engine(ImportanceRows).importance_sweep(rng, data, local, table, rate, n_candidates)
+        odds = exchangeable_odds(prior, len(local.z))
+        return observation.engine(ImportanceRows).importance_sweep(rng, data, local, odds, n_candidates)
 
     return replicates(sweep)
 

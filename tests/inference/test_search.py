@@ -7,6 +7,7 @@ import pytest
 
 from thali import IBP, BetaBernoulli, CollapsedGibbs, LinearGaussian, NormalOffset, PerDim, datasets
 from thali.core.model import Model
+from thali.core.odds import RowOdds, exchangeable_odds
 from thali.core.protocols.engines.chains import BitEntropy, ChainRows, MarginalRows, StartRows
 from thali.inference.starts.search import KINDS, find_start
 from thali.inference.starts.searching_chain import Walk
@@ -55,7 +56,7 @@ def test_bit_entropy_is_that_of_the_conditionals(observation, rng):
         p = 1 / (1 + math.exp(here - there))
         wanted -= p * math.log(p) + (1 - p) * math.log1p(-p)
     got = observation.engine(BitEntropy).bit_entropy(
-        data, observation.engine(ChainRows).place(data, Z, X), prior.log_odds(5)
+        data, observation.engine(ChainRows).place(data, Z, X), exchangeable_odds(prior, 5)
     )
     assert got == pytest.approx(wanted, rel=1e-9)
 
@@ -66,7 +67,7 @@ def test_entropy_of_no_features(rng):
     data = observation.engine(ChainRows).prepare(X)
     assert (
         observation.engine(BitEntropy).bit_entropy(
-            data, observation.engine(ChainRows).place(data, np.zeros((4, 0), np.uint8), X), np.zeros(4)
+            data, observation.engine(ChainRows).place(data, np.zeros((4, 0), np.uint8), X), RowOdds(np.zeros(4), 0.0)
         )
         == 0.0
     )

@@ -5,6 +5,7 @@ import pytest
 from thinned import thinned
 
 from thali import IBP, InvalidParameterError, InverseGamma, LinearGaussian, NormalOffset, PerDim
+from thali.core.odds import exchangeable_odds
 from thali.core.protocols.engines.chains import ChainRows, CollapsedRows, MarginalRows, StartRows
 from thali.core.protocols.engines.predictions import Predictions
 from thali.inference.starts.spectral import low_rank_completion
@@ -83,7 +84,7 @@ def test_statistics_stay_exact(spec, missing, rng):
     prior = IBP(mass=1.0)
     current, local = spec.engine(StartRows).begin(data, prior.simulate(rng, 60), completed(spec, data))
     for _ in range(60):
-        local, remarks = current.engine(CollapsedRows).sweep(rng, data, local, prior.log_odds(60), prior.new_rate(60))
+        local, remarks = current.engine(CollapsedRows).sweep(rng, data, local, exchangeable_odds(prior, 60))
         current = current.engine(ChainRows).resample(rng, spec, data, local)
         assert remarks["drift"] < 1e-8
     dense = local.z.astype(float)
@@ -104,7 +105,7 @@ def test_scale_of_the_data_does_not_matter(rng):
         prior = IBP(mass=1.0)
         current, local = spec.engine(StartRows).begin(data, prior.simulate(stream, 40), factor * X)
         for _ in range(20):
-            local, _ = current.engine(CollapsedRows).sweep(stream, data, local, prior.log_odds(40), prior.new_rate(40))
+            local, _ = current.engine(CollapsedRows).sweep(stream, data, local, exchangeable_odds(prior, 40))
             current = current.engine(ChainRows).resample(stream, spec, data, local)
         found.append(local.z)
     assert np.array_equal(*found)
@@ -141,7 +142,7 @@ def test_one_centre_serves_all_dims(rng):
     data = spec.engine(ChainRows).prepare(X)
     current, local = spec.engine(StartRows).begin(data, np.zeros((20, 0), dtype=np.uint8), completed(spec, data))
     prior = IBP(mass=1.0)
-    local, _ = current.engine(CollapsedRows).sweep(rng, data, local, prior.log_odds(20), prior.new_rate(20))
+    local, _ = current.engine(CollapsedRows).sweep(rng, data, local, exchangeable_odds(prior, 20))
     assert current.engine(ChainRows).resample(rng, spec, data, local).offset.shape == (3,)
 
 

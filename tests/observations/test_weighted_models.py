@@ -10,6 +10,7 @@ from thinned import thinned
 import thali
 from thali import IBP, ICA, FactorAnalysis, Gibbs, LatentFeatures
 from thali.core.model import Model
+from thali.core.odds import RowOdds
 from thali.core.protocols.engines.chains import BitEntropy, ChainRows, MarginalRows
 from thali.core.protocols.engines.predictions import Predictions
 from thali.errors import InvalidDataError, InvalidParameterError
@@ -234,7 +235,7 @@ def test_entropy_of_one_bit():
         odds = log_odds[m] + 0.5 * (a @ x / model.noise_var) ** 2 / curve - 0.5 * np.log(curve)
         p = 1 / (1 + np.exp(-odds))
         total += -p * np.log(p) - (1 - p) * np.log1p(-p) + p * 0.5 * np.log(2 * np.pi * np.e / curve)
-    assert model.engine(BitEntropy).bit_entropy(data, local, log_odds) == pytest.approx(total, rel=1e-9)
+    assert model.engine(BitEntropy).bit_entropy(data, local, RowOdds(log_odds, 0.0)) == pytest.approx(total, rel=1e-9)
 
 
 RNG = np.random.default_rng(0)

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +39,7 @@ class Chain:
         self.kept, self.infos = list(kept), list(infos)
         self.data: Any = None  # the working form of X, made when the chain begins
         self.steps: Iterator[Any] | None = None
+        self.cut = False  # whether the search for a start ended with the time: another run would begin elsewhere
 
 
 class Result(NamedTuple):
@@ -93,19 +95,26 @@ def run_chains(
     target_ess: float | None = None,
     keep: Callable[[Chain, bool], None] | None = None,
     watch: Sequence[Callable[[], None]] = (),
+    patient: bool = False,
 ) -> Result:
     """Sample until every chain has its draws; `model` is adapted to X.
 
     Ctrl-C and SIGTERM end the sampling after the current step, so do `max_time` seconds, and `target_ess` as soon as
-    the draws are worth that many. What was drawn is kept, of all chains that have draws the same number; if the time is
-    over before any has, the state in which each of them is. A signal before the first draw counts as an interruption
-    even if that draw was the last: kernels may have been compiled for a minute.
+    the draws are worth that many. What was drawn is kept, of all chains the same number, chains that lag far behind
+    left out; if the time is over before any has a draw, the state in which each of them is. A signal before the first
+    draw counts as an interruption even if that draw was the last: kernels may have been compiled for a minute.
+
+    A search for a start that the time cuts short is not kept: a run that goes on begins it anew, to the bits of one
+    that was never stopped. With `patient` such a search comes to its end, however little time there is: a run that goes
+    on gets somewhere each time.
+
     `keep(chain, is_last)` sees a chain after every step, in the chain's thread, and once more when all have stopped;
     those in `watch` are called a few times a second in this thread, and once at the end.
     """
     n_jobs = resolve_n_jobs(n_jobs, len(chains))
     target = None if target_ess is None else Target(target_ess, model)
     deadline = float("inf") if max_time is None else time.monotonic() + max_time
+    turn = _TURN if max_time is None else min(_TURN, max_time / (4 * len(chains)))
     waiting = deque(chains)
     stop: list[str] = []  # reasons; a list, since a signal handler must not wait for a lock
     at_first = sum(len(chain.kept) for chain in chains)
@@ -117,10 +126,11 @@ def run_chains(
     def is_late() -> bool:
         return time.monotonic() > deadline
 
-    def tick() -> None:
+    def tick(chain: Chain) -> None:
         if stop:
             raise _Stopped
-        if is_late():
+        if is_late() and not patient:
+            chain.cut = True
             raise SearchOver
 
     def has_more(chain: Chain) -> bool:
@@ -130,8 +140,11 @@ def run_chains(
     def take_turn(chain: Chain) -> None:
         if chain.steps is None:
             chain.data = model.observation.engine(ChainRows).prepare(X)
-            chain.steps = iterate(chain.rng, inference, model, chain.data, X.shape[0], state=chain.state, tick=tick)
-        end = time.monotonic() + _TURN
+            rng, n_rows = chain.rng, X.shape[0]
+            chain.steps = iterate(
+                rng, inference, model, chain.data, n_rows, state=chain.state, tick=partial(tick, chain)
+            )
+        end = time.monotonic() + turn
         while True:
             chain.state, info = next(chain.steps)
             chain.infos.append(info)
@@ -139,7 +152,7 @@ def run_chains(
             if past > 0 and past % inference.thin == 0:
                 chain.kept.append(inference.record(chain.state, info, chain.data))
             more = has_more(chain)
-            if keep is not None:
+            if keep is not None and not chain.cut:
                 keep(chain, not more)
             if not more or time.monotonic() > end:
                 return
@@ -175,7 +188,8 @@ def run_chains(
             future.result()
         if keep is not None:
             for chain in chains:
-                keep(chain, True)
+                if not chain.cut:
+                    keep(chain, True)
         look()
     length = target.length(chains) if target else None
     if length:
@@ -183,13 +197,21 @@ def run_chains(
     if all(len(chain.kept) == inference.n_draws for chain in chains):
         at_once = "interrupt at once" in stop
         return _result(chains, inference, model, inference.n_draws, "interrupt" if at_once else None)
-    begun = [chain for chain in chains if chain.kept]  # the others are left out
+    begun = _most_draws(chains)
     if begun:
         shortest = min(len(chain.kept) for chain in begun)
         return _result(begun, inference, model, shortest, "interrupt" if interrupted else "max_time")
     if interrupted:
         raise KeyboardInterrupt("interrupted before the first draw")
     return _in_warm_up([chain for chain in chains if chain.infos], inference, model, X)
+
+
+def _most_draws(chains: Sequence[Chain]) -> list[Chain]:
+    """Those chains that have most draws together when all are as long as the shortest; those that lag are left out."""
+    longest = sorted((len(chain.kept) for chain in chains), reverse=True)
+    totals = [n_chains * length for n_chains, length in enumerate(longest, start=1)]
+    least = longest[max(range(len(longest)), key=lambda i: (totals[i], i))]
+    return [chain for chain in chains if chain.kept and len(chain.kept) >= least]
 
 
 def _in_warm_up(chains: Sequence[Chain], inference: Any, model: Model, X: np.ndarray) -> Result:

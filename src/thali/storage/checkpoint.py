@@ -63,6 +63,7 @@ class Checkpoint:
         self._complained = False
         self._written: dict[int, _Written] = {}
         self.other_versions = ""  # in words
+        self.taken_up = False  # rather than begun
         self._hold = ExitStack()
         self._older = self.folder / "replaced.thali"
         self._giving_up = threading.Lock()  # by the first chain that has a state
@@ -124,7 +125,7 @@ class Checkpoint:
             for unfinished in run.folder.glob(".*.thali.*.part"):
                 with suppress(OSError):
                     unfinished.unlink()
-            run._hold, run.claim.begun = hold.pop_all(), True
+            run._hold, run.claim.begun, run.taken_up = hold.pop_all(), True, True
         if run.other_versions:
             warn_caller(
                 f"The run in {folder} was begun with {run.other_versions}. "
