@@ -81,7 +81,7 @@ INFERENCES = {
     "point": BPMeans(max_iter=5, n_restarts=2),
     "particles": ParticleFilter(n_particles=4),
 }
-QUICK = {"prior": {"IBP", "finite"}, "observation": {"binary", "factors, floor", "counts"}}
+QUICK = {"prior": {"IBP"}, "observation": {"binary", "factors, floor", "counts"}}
 
 Case = tuple[str, str, str, str]  # prior, observation, inference, data
 

@@ -26,6 +26,7 @@ def column(*rows):
     return z
 
 
+HISTORY = {"n_features": np.zeros((2, 1000), dtype=int)}  # beyond the warm-up
 BASE = [column(*range(10)), column(*range(5, 30)), column(*range(20, 35)), column(3, 36, 37, 38)]
 
 
@@ -181,15 +182,20 @@ def test_chains_that_differ_have_not_converged():
     m = LatentFeatures(n_chains=2)
     m.n_features_in_ = D
     chain = [BASE[:2]] * 60
-    m._adopt(draws([chain, chain]), {}, Choice(None, ""), "")
+    m._adopt(draws([chain, chain]), HISTORY, Choice(CollapsedGibbs(), ""), "")
     assert m.converged_
     assert m.n_components_ == 2
-    m._adopt(draws([chain, [BASE[:3]] * 60], free_energy=[[0.0] * 60, [-130.0] * 60]), {}, Choice(None, ""), "")
+    m._adopt(
+        draws([chain, [BASE[:3]] * 60], free_energy=[[0.0] * 60, [-130.0] * 60]),
+        HISTORY,
+        Choice(CollapsedGibbs(), ""),
+        "",
+    )
     assert not m.converged_
     assert m.n_components_ == 2
     assert "chain 1 found 3 features where chain 0 found 2, and its free energy is 130 nats lower" in m.check()
     # as many features, and nothing else amiss but the free energy
-    m._adopt(draws([chain, chain], free_energy=[[0.0] * 60, [-130.0] * 60]), {}, Choice(None, ""), "")
+    m._adopt(draws([chain, chain], free_energy=[[0.0] * 60, [-130.0] * 60]), HISTORY, Choice(CollapsedGibbs(), ""), "")
     assert not m.converged_
     assert m.check().startswith("not converged: chain 1 found as many features as chain 0 (2), but its free energy")
 
@@ -213,7 +219,7 @@ def test_features_that_no_draw_shares_with_another_are_counted(rng):
     assert len(posterior.consensus.columns) < posterior.k_interval[0]
     assert posterior.k == posterior.k_interval[0] >= 11
     model = LatentFeatures()
-    model._adopt(posterior, {}, Choice(CollapsedGibbs(), ""), "")
+    model._adopt(posterior, HISTORY, Choice(CollapsedGibbs(), ""), "")
     found = count(model)
     assert (found.k, found.interval, found.probabilities) == (posterior.k, posterior.k_interval, model.k_posterior_)
     assert f"so that at least {found.k} are in use with a probability of 95 % or more; " in found.reason

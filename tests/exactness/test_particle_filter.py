@@ -114,8 +114,8 @@ def test_sweeps_leave_it_unbiased(prior, n_filters, rng):
 def test_sweeps_with_too_many_births_fail(rng, monkeypatch):
     right = CollapsedGaussian.sweep
 
-    def wrong(self, stream, data, local, log_odds, new_rate, group):
-        return right(self, stream, data, local, log_odds, 2.0 * new_rate, group)
+    def wrong(self, stream, data, local, odds, group):
+        return right(self, stream, data, local, odds._replace(new_rate=2.0 * odds.new_rate), group)
 
     monkeypatch.setattr(CollapsedGaussian, "sweep", wrong)
     z, limit = worst("one parameter", False, SWEPT, rng, 100)
