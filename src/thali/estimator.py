@@ -365,7 +365,7 @@ def resume(checkpoint: str | os.PathLike[str], X: Any, *, heldout: Any = None, *
     """Go on with the run in a checkpoint folder, with the same X, to the bits that it would have had without a stop.
 
     Settings that leave the draws as they are may be given anew: n_jobs, verbose, target_ess and max_time, which counts
-    from now. `heldout` is that of `fit`.
+    from now; a search for a start that was cut short comes to its end first. `heldout` is that of `fit`.
     """
     if not settings.keys() <= {"n_jobs", "verbose", "max_time", "target_ess"}:
         raise InvalidParameterError(

@@ -6,14 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 from outside.noisy_or import NoisyOr
+from outside.scaled import Scaled
 
 import thali
 from thali import IBP, BetaBernoulli, Gamma, Gibbs, LatentFeatures, SliceSampler
 from thali.core.model import Model
 from thali.core.protocols.engines.chains import MarginalRows
+from thali.observations import Likelihood
 from thali.rng import make_generator
 from thali.storage import checkpoint
-from thali.testing import check_inference, geweke, z_limit
+from thali.testing import check_inference, geweke
 
 TRUTH = np.array([[0.9, 0.9, 0.9, 0.02, 0.02, 0.02], [0.02, 0.02, 0.02, 0.95, 0.9, 0.95]])
 SHORT = {"n_warmup": 4, "n_draws": 6}
@@ -63,11 +65,19 @@ def test_samplers_are_exact(prior: Any, kind: Any, n_steps: int) -> None:
     check_inference(kind(start="empty"), model, X3, make_generator(1), n_steps=n_steps, max_features=4)
 
 
+JOINT = {
+    "bits": (NoisyOr(strength=Gamma(4.0, 2.0)), Gibbs()),
+    "weights": (Scaled(), Gibbs()),
+    "weights, slices": (Scaled(), SliceSampler()),
+}
+
+
 @pytest.mark.slow
-def test_a_step_keeps_the_joint_distribution() -> None:
-    model = Model(IBP(mass=0.8), NoisyOr(strength=Gamma(4.0, 2.0)))
-    scores = geweke(model, Gibbs(), make_generator(0), n_rows=3, n_dims=2, n_pairs=1500)
-    assert max(map(abs, scores.values())) < z_limit(len(scores)), scores
+@pytest.mark.parametrize("name", JOINT)
+def test_a_step_keeps_the_joint_distribution(name: str) -> None:
+    observation, inference = JOINT[name]
+    result = geweke(Model(IBP(mass=0.8), observation), inference, make_generator(0), n_rows=3, n_replicates=3000)
+    assert result.passed, result.worst
 
 
 def test_it_finds_what_made_the_data() -> None:
@@ -122,6 +132,17 @@ def test_it_is_resumed_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.warns(UserWarning, match="converged"):
         resumed = thali.resume(tmp_path / "run", X, verbose=False)
     assert np.array_equal(resumed.posterior_.draws["log_joint"], whole.posterior_.draws["log_joint"])
+
+
+def test_a_likelihood_without_its_methods_is_refused() -> None:
+    with pytest.raises(thali.InvalidParameterError, match=r"Likelihood must say what it is\. It lacks .*log_cells"):
+        Likelihood()
+
+    class Weighted(NoisyOr):
+        code_kind = "positive"
+
+    with pytest.raises(thali.InvalidParameterError, match="It lacks draw_codes, log_codes"):
+        Weighted()
 
 
 def test_what_it_cannot_do_is_refused_in_words() -> None:

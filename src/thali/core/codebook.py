@@ -56,6 +56,13 @@ class Codebook:
                 raise ValueError(f"{name} does not fit the rest")
 
 
+def with_weights(Z: Array, weights: Array) -> Array:
+    """Codes of rows with these bits: the weights, row by row, where they are on."""
+    codes = np.zeros(Z.shape)
+    codes[Z != 0] = weights
+    return codes
+
+
 class Encoded(NamedTuple):
     """What a draw says of new rows, each on its own."""
 
@@ -63,3 +70,8 @@ class Encoded(NamedTuple):
     codes: Array  # (n_rows, n_features) expected codes
     log_density: Array  # (n_rows,)
     draws: Array | None = None  # (n_rows, n_draws, n_features) codes from their posterior, where they are kept
+
+    def sample(self, rng: np.random.Generator, owner: Array) -> Array:
+        """One of the draws of each of the rows `owner`."""
+        assert self.draws is not None
+        return np.asarray(self.draws[owner, rng.integers(self.draws.shape[1], size=len(owner))])

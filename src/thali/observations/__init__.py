@@ -2,8 +2,8 @@
 
 from thali.observations.factor_analysis import FactorAnalysis
 from thali.observations.ica import ICA
-from thali.observations.likelihood import Likelihood
+from thali.observations.likelihood import Likelihood as Likelihood  # the base of new ones
 from thali.observations.linear_gaussian import LinearGaussian
 from thali.observations.poisson_gamma import PoissonGamma
 
-__all__ = ["ICA", "FactorAnalysis", "Likelihood", "LinearGaussian", "PoissonGamma"]
+__all__ = ["ICA", "FactorAnalysis", "LinearGaussian", "PoissonGamma"]

@@ -19,7 +19,7 @@ class FactorAnalysis(WeightedGaussian):
     noise_var, feature_var, offset, scale, origin: as in `LinearGaussian`; here each dim has its own noise and the
     offset is learned, unless said otherwise.
     noise_floor: a share of each dim's variance (without odd cells) below which learned noise does not go, or
-    "uniqueness": 0.7 of the noise that an ordinary factor analysis leaves, less in few rows. Its number of factors is
+    "uniqueness": half of the noise that an ordinary factor analysis leaves, less in few rows. Its number of factors is
     chosen by hidden cells. On real data the number of features is a function of the floor. Dims may be in any units.
     weight_var: fixed, since only its product with feature_var can be known. Of each feature, the value that is largest
     in size, in units of its dim's noise, is shown as positive.

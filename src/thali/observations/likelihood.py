@@ -53,6 +53,15 @@ class Likelihood(ScalarHypers, Observation):
         }
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        mine = type(self)
+        needed = [name for name in dir(mine) if getattr(getattr(mine, name), "__isabstractmethod__", False)]
+        if self.code_kind != "bits":
+            needed += [name for name in ("draw_codes", "log_codes") if getattr(mine, name) is getattr(Likelihood, name)]
+        if needed:
+            raise InvalidParameterError(f"{mine.__name__} must say what it is. It lacks {', '.join(needed)}.")
+
     # ---- what a likelihood says
 
     @abstractmethod
@@ -82,9 +91,7 @@ class Likelihood(ScalarHypers, Observation):
         return Z
 
     def log_codes(self, codes: Array) -> float:
-        """log p(weights | their bits)."""
-        if self.code_kind != "bits":
-            raise NotImplementedError(f"{type(self).__name__} has weights, and needs draw_codes and log_codes")
+        """log p(weights | their bits): none, if codes are bits."""
         return 0.0
 
     # ---- what follows from it

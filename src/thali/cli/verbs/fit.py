@@ -70,7 +70,7 @@ def fit(
         int | None, typer.Option(min=0, help="Makes the run repeatable; drawn and shown if not given.")
     ] = None,
     max_time: Annotated[
-        float | None, typer.Option(min=1, help="Stop after so many seconds, once each chain has a draw.")
+        float | None, typer.Option(min=1, help="Stop after so many seconds, with what there is by then.")
     ] = None,
     target_ess: Annotated[
         float | None, typer.Option(min=1, help="Stop once the draws are worth so many independent ones.")

@@ -36,7 +36,7 @@ def howmany(
         int | None, typer.Option(min=0, help="Makes the run repeatable; drawn and shown if not given.")
     ] = None,
     max_time: Annotated[
-        float | None, typer.Option(min=1, help="Stop after so many seconds, once each chain has a draw.")
+        float | None, typer.Option(min=1, help="Stop after so many seconds, with what there is by then.")
     ] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Threads; by default all cores. The result is the same.")

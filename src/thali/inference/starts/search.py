@@ -125,23 +125,22 @@ def _without_search(
     n_features, bits = model.prior.n_features, model.observation.code_kind == "bits"
     nothing = fit_columns(np.zeros((len(matrix), 0), dtype=np.uint8 if bits else float), n_features)
     units = start_units(model.observation, matrix)
-    completed: Array | None = None
+    completed = low_rank_completion(matrix / units)
     if kind == "empty":
         codes = nothing
     elif bits:
-        completed = low_rank_completion(matrix / units) * units
-        codes = fit_columns(spectral_start(rng, completed / units, has_offset=has_offset), n_features)
+        codes = fit_columns(spectral_start(rng, completed, has_offset=has_offset), n_features)
     else:
         codes = fit_columns(source_start(rng, matrix / units), n_features)
-    completed = low_rank_completion(matrix / units) * units if completed is None else completed
+    completed = completed * units
     start = model.observation.engine(StartRows)
     observation, local = start.begin(data, codes, completed)
     prior = model.prior.resample(rng, model.prior.draw(rng), local.z)
     if kind == "annealed":
         _, local = start.begin(data, nothing, completed)
-        odds = row_odds(rng, prior, local.z)
         n_sweeps = min(_COOLING, budget)
         for i in range(n_sweeps):
+            odds = row_odds(rng, prior, local.z)
             hot = observation.engine(StartRows).tempered(_HEAT ** (1 - i / n_sweeps))
             if hot.has(ConditionalRows):
                 local = hot.engine(ConditionalRows).conditional_sweep(rng, data, local, odds)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import expit, logsumexp
 
-from thali.core.codebook import Encoded
+from thali.core.codebook import Encoded, with_weights
 from thali.core.observation import Engine
 from thali.observations.explicit.codebook import ExplicitCodebook
 from thali.rng import make_generator
@@ -38,11 +38,7 @@ class ExplicitPredictions(Engine):
     origin = None
 
     def codes(self, Z: Array, codebook: ExplicitCodebook) -> Array:
-        if codebook.weights is None:
-            return Z
-        codes = np.zeros(Z.shape)
-        codes[Z != 0] = codebook.weights
-        return codes
+        return Z if codebook.weights is None else with_weights(Z, codebook.weights)
 
     def definite(self, rng: Generator, codebook: ExplicitCodebook) -> ExplicitCodebook:
         """Features are values already; several draws show what is not known of them. A copy, to say so."""
@@ -71,9 +67,7 @@ class ExplicitPredictions(Engine):
         return rows
 
     def sample_codes(self, rng: Generator, encoded: Encoded, owner: Array) -> Array:
-        """One of the draws of each of the rows `owner`."""
-        assert encoded.draws is not None
-        return encoded.draws[owner, rng.integers(encoded.draws.shape[1], size=len(owner))]
+        return encoded.sample(rng, owner)
 
     # ---- new rows
 

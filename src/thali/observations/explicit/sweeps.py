@@ -8,6 +8,7 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import expit
 
 from thali.core.binary import column_counts
 from thali.core.observation import Engine
@@ -106,7 +107,7 @@ class ExplicitSweeps(Engine):
         the count of its column changes."""
         was_on = codes[n, k] != 0
         if self.model.code_kind == "bits":
-            is_on = math.log(chance / (1.0 - chance) if 0.0 < chance < 1.0 else 1e-300) < odds
+            is_on = bool(chance < expit(odds))
         else:
             changes = math.log(max(chance, 1e-300)) < (-odds if was_on else odds)
             is_on = was_on != changes

@@ -35,7 +35,7 @@ class Particles(NamedTuple):
     n_columns: Array
     gram: Array
     cross: Array
-    gram_inv: Array  # P of kernels/particles.py
+    gram_inv: Array  # P of kernels/bits/particles.py
     feature_gram: Array  # G of it
     log_weight: Array
     roots: Array  # the particle before the first row that each descends from

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from thali.core.codebook import Encoded
+from thali.core.codebook import Encoded, with_weights
 from thali.kernels.weights.encode_scaled import encode_scaled
 from thali.observations.gaussian.codebook import WeightedCodebook
 from thali.observations.gaussian.prediction import GaussianPredictions
@@ -31,9 +31,7 @@ class WeightedPredictions(GaussianPredictions):
 
     def codes(self, Z: Array, codebook: WeightedCodebook) -> Array:
         assert codebook.weights is not None
-        codes = np.zeros(Z.shape)
-        codes[Z != 0] = codebook.weights
-        return codes
+        return with_weights(Z, codebook.weights)
 
     def definite(self, rng: Generator, codebook: WeightedCodebook) -> WeightedCodebook:
         """Features drawn: their posterior covers what is not known of them when several draws are averaged."""
@@ -67,9 +65,7 @@ class WeightedPredictions(GaussianPredictions):
         return Encoded(presence, codes * scales, log_density - change, draws * scales)
 
     def sample_codes(self, rng: Generator, encoded: Encoded, owner: Array) -> Array:
-        """One of the draws of each of the rows `owner`."""
-        assert encoded.draws is not None
-        return encoded.draws[owner, rng.integers(encoded.draws.shape[1], size=len(owner))]
+        return encoded.sample(rng, owner)
 
     def unknown_power(self, rng: Generator, n_unknown: Array | int, n_rows: int) -> Array:
         counts = np.broadcast_to(np.asarray(n_unknown, dtype=np.int64), n_rows)

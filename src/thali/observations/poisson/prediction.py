@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import gammaln, xlogy
 
 from thali.core.binary import Array
-from thali.core.codebook import Encoded
+from thali.core.codebook import Encoded, with_weights
 from thali.core.observation import Engine
 from thali.core.protocols.engines.mean_field import Family
 from thali.observations.poisson.codebook import CountCodebook
@@ -42,9 +42,7 @@ class PoissonPredictions(Engine):
 
     def codes(self, Z: Array, codebook: CountCodebook) -> Array:
         assert codebook.weights is not None
-        codes = np.zeros(Z.shape)
-        codes[Z != 0] = codebook.weights
-        return codes
+        return with_weights(Z, codebook.weights)
 
     def means(self, codes: Array, codebook: CountCodebook) -> Array:
         return self.model.reconstruct(codes, codebook.features)
@@ -186,6 +184,4 @@ class PoissonPredictions(Engine):
             total[i] += w * (values.sum() + rng.standard_gamma(shape * max(n_seen - len(values), 0) + 1e-300) / rate)
 
     def sample_codes(self, rng: np.random.Generator, encoded: Encoded, owner: Array) -> Array:
-        """One of the draws of each of the rows `owner`."""
-        assert encoded.draws is not None
-        return encoded.draws[owner, rng.integers(encoded.draws.shape[1], size=len(owner))]
+        return encoded.sample(rng, owner)

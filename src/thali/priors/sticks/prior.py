@@ -1,7 +1,7 @@
 """The IBP by breaking a stick: weights pi_k = v_1 v_2 ... v_k with v ~ Beta(mass, 1), in decreasing order.
 
 Teh, Gorur & Ghahramani (2007). All features together are the one-parameter IBP; the first `truncation` of them are the
-model of Doshi-Velez et al. (2009), whose bounds for variational inference are in `_stick_weights`.
+model of Doshi-Velez et al. (2009), whose bounds for variational inference are in `weights`.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Mean field for X = offset + (Z * W) A + noise: the factor of each bit and its weight, in any row.
 
-It is joint, or a product as in Doshi-Velez et al. 2009 (`_code_factors`). Hard bits (Paisley et al. 2011) are 0 or 1,
+It is joint, or a product as in Doshi-Velez et al. 2009 (`weight_factors`). Hard bits (Paisley et al. 2011) are 0 or 1,
 chosen together with their weights.
 """
 
