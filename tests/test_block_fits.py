@@ -247,8 +247,10 @@ class TestFiles:
 
     def test_a_damaged_stream(self, X, tmp_path):
         model = estimator().partial_fit(X[:70])
-        run = model._stream
-        run.state = run.state._replace(statistics=run.state.statistics._replace(cross=np.zeros((2, 2))))
+        task = model._outcome.stream.tasks[0]
+        state = task.state.state
+        state = state._replace(statistics=state.statistics._replace(cross=np.zeros((2, 2))))
+        task.state = task.state._replace(state=state)
         model.save(tmp_path / "s.thali")
         with pytest.raises(InvalidFileError):
             thali.load(tmp_path / "s.thali")

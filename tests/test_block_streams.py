@@ -6,9 +6,10 @@ from scipy.sparse import csr_matrix
 
 import thali
 from thali import IBP, InvalidDataError, InvalidFileError, LatentFeatures, LinearGaussian, PoissonGamma
+from thali.data.young_rows import YoungRows
 from thali.errors import ThaliError
 from thali.inference import StochasticMeanField
-from thali.running import block_fit
+from thali.running import fitting
 
 
 @pytest.fixture(name="X", scope="module")
@@ -93,14 +94,18 @@ def test_counts_in_small_batches():
     assert sparse.posterior_.bound == pytest.approx(dense.posterior_.bound)
 
 
+def stream_of(model):
+    return model._outcome.stream.tasks[0].state
+
+
 def test_rows_are_forgotten_when_there_are_enough(X, tmp_path):
     model = estimator(n_start=50)
     kept = []
     for start in range(0, 120, 20):
         model.partial_fit(X[start : start + 20])
-        kept.append(None if model._stream.young is None else len(model._stream.young))
+        kept.append(None if stream_of(model).young is None else stream_of(model).young.n_rows)
     assert kept == [20, 40, None, None, None, None]
-    assert model._stream.n_begun == 60
+    assert stream_of(model).n_begun == 60
     assert model.n_components_ == 3
 
 
@@ -116,7 +121,8 @@ def test_young_rows_are_in_the_file(X, sparse, tmp_path):
         for one in (model, again):
             one.partial_fit(X[start : start + 10])
         assert_same(again, model)
-    model._stream.young = model._stream.young[:5]
+    task = model._outcome.stream.tasks[0]
+    task.state = task.state._replace(young=YoungRows.of(task.state.young.matrix()[:5]))
     model.save(tmp_path / "odd.thali")
     with pytest.raises(InvalidFileError, match="first rows"):
         thali.load(tmp_path / "odd.thali")
@@ -137,7 +143,7 @@ PLACES = {
     "a visit": (StochasticMeanField, "visit"),
     "a beginning": (StochasticMeanField, "begin"),
     "the posterior": (StochasticMeanField, "posterior"),
-    "the finiteness": (block_fit, "check_finite"),
+    "the finiteness": (fitting, "check_finite"),
     "the adoption": (LatentFeatures, "_adopt"),
 }
 
@@ -182,7 +188,7 @@ def test_a_row_far_out_is_named(X, value, tmp_path):
     for one in (model, thali.load(tmp_path / "s.thali"), estimator(moves=False, n_epochs=2).fit(X[:60])):
         with pytest.raises(UserWarning, match=r"Row 4 of this batch \(row 64 of the stream\) has the value"):
             one.partial_fit(odd)  # warnings are errors here
-        assert one._stream.state.n_seen == 60
+        assert stream_of(one).state.n_seen == 60
     with pytest.warns(UserWarning, match="of the other rows"):
         n_seen = _taken(model, odd)
     assert n_seen in (60, 70)
@@ -193,5 +199,5 @@ def _taken(model, batch):
     try:
         model.partial_fit(batch)
     except ThaliError:
-        return model._stream.state.n_seen
+        return stream_of(model).state.n_seen
     return 70

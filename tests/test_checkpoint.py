@@ -22,7 +22,7 @@ from thali.core.protocols.engines.chains import ChainRows
 from thali.errors import InvalidDataError, InvalidFileError, InvalidParameterError
 from thali.observations.gaussian.data import GaussianData
 from thali.rng import freeze, make_generator, thaw
-from thali.running.chains import iterate
+from thali.running.shapes.chains import iterate
 from thali.storage import archive as files
 from thali.storage import checkpoint
 from thali.storage.packing import pack, unpack
@@ -470,7 +470,7 @@ def test_a_fit_that_cannot_be_saved_says_where_the_draws_are(folder, tmp_path, m
     m = estimator(checkpoint=folder).fit(X)
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
-        with pytest.raises(InvalidFileError, match=r"No space left.*the draws are in the checkpoint .*fit\.run"):
+        with pytest.raises(InvalidFileError, match=r"No space left.*it is in the checkpoint .*fit\.run"):
             m.save(tmp_path / "a.thali")
     assert content(thali.resume(folder, X), tmp_path) == content(estimator().fit(X), tmp_path)
 

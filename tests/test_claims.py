@@ -276,7 +276,7 @@ def test_a_fit_that_cannot_be_saved(number: int, folder: Path, tmp_path: Path, m
     said = str(caught.value)
     assert f"{os.strerror(number)}. Nothing was changed. " in said
     assert ("Free some space" in said) == (number == errno.ENOSPC)
-    assert said.endswith(f"Nothing is lost: the draws are in the checkpoint {folder}.")
+    assert said.endswith(f"Nothing is lost: it is in the checkpoint {folder}.")
     assert (tmp_path / "a.thali").read_text() == "older"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.thali", "fit.run"]
     assert content(thali.resume(folder, data()), tmp_path) == content(estimator().fit(data()), tmp_path)

@@ -86,8 +86,8 @@ class Killed(BaseException):
     """The end of a process, for the rest of it."""
 
 
-def kill(m: LatentFeatures, X: Any, n_steps: int) -> None:
-    """Fit until so many steps have been kept."""
+def kill(m: LatentFeatures, X: Any, n_steps: int) -> bool:
+    """Fit until so many steps have been kept; whether it came to that."""
     keep, done = checkpoint.Checkpoint.keep, []
 
     def keeping(self: Any, chain: Any, is_last: bool) -> None:
@@ -100,15 +100,19 @@ def kill(m: LatentFeatures, X: Any, n_steps: int) -> None:
         for name in ("EVERY", "_SHARE", "_COST"):
             patch.setattr(checkpoint, name, 0.0)
         patch.setattr(checkpoint.Checkpoint, "keep", keeping)
-        with pytest.raises(Killed):
-            m.fit(X)
+        try:
+            m.fit(X).save(Path(m.checkpoint).parent / "content.thali")
+        except Killed:
+            return True
+    return False
 
 
 def check_resumed(parts: tuple[Any, Any, Any], X: Any, tmp_path: Path, n_steps: tuple[int, ...]) -> None:
     whole = content(estimator(*parts).fit(X), tmp_path)
     folder = tmp_path / "fit.run"
     for n in n_steps:
-        kill(estimator(*parts, checkpoint=folder), X, n)
+        if not kill(estimator(*parts, checkpoint=folder), X, n):
+            break  # it was done before
         m = thali.resume(folder, X)
         assert content(m, tmp_path) == whole, n
         assert not folder.exists()
@@ -152,29 +156,52 @@ def test_rows_on_threads(tmp_path: Path) -> None:
     check_resumed((IBP(), LinearGaussian(), Gibbs(**SHORT, start="spectral")), X, tmp_path, (5, 11))
 
 
-@pytest.mark.parametrize(
-    ("prior", "observation", "inference"),
-    [param if i == 0 else pytest.param(*param.values, id=param.id, marks=pytest.mark.slow)
-     for i, param in enumerate(named(OTHERS))],
-)  # fmt: skip
-def test_the_others_refuse_a_checkpoint_and_come_back(
-    prior: Any, observation: Any, inference: Any, tmp_path: Path
-) -> None:
-    X = data(observation)
-    X = np.nan_to_num(X) if isinstance(inference, BPMeans) else X
+@pytest.mark.parametrize(("prior", "observation", "inference"), named(OTHERS))
+def test_other_shapes(prior: Any, observation: Any, inference: Any, tmp_path: Path) -> None:
+    check_resumed((prior, observation, inference), data(observation), tmp_path, (2,))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("prior", "observation", "inference"), named(OTHERS))
+def test_other_shapes_at_any_step(prior: Any, observation: Any, inference: Any, tmp_path: Path) -> None:
+    check_resumed((prior, observation, inference), data(observation), tmp_path, tuple(range(1, 40)))
+
+
+@pytest.mark.parametrize("inference", [ParticleFilter(n_particles=4), OTHERS[1]], ids=["rows", "blocks"])
+def test_streams_go_on_after_a_run_was_resumed(inference: Any, tmp_path: Path) -> None:
+    X, folder = data(LinearGaussian()), tmp_path / "fit.run"
+    kill(estimator(IBP(), None, inference, checkpoint=folder), X, 3)
+    resumed = thali.resume(folder, X).set_params(checkpoint=None)
+    whole = estimator(IBP(), None, inference).fit(X)
+    again = thali.load(tmp_path / "content.thali") if content(resumed, tmp_path) else None
+    for m in (whole, resumed, again):
+        m.partial_fit(X[:3])
+    assert content(resumed, tmp_path) == content(whole, tmp_path) == content(again, tmp_path)
+
+
+@pytest.mark.parametrize("inference", [ParticleFilter(n_particles=4), OTHERS[1]], ids=["rows", "blocks"])
+def test_batches_refuse_a_checkpoint(inference: Any, tmp_path: Path) -> None:
+    X, folder = data(LinearGaussian()), tmp_path / "fit.run"
+    m = estimator(IBP(), None, inference, checkpoint=folder)
+    with pytest.raises(InvalidParameterError, match="checkpoint is for fit and must be None with partial_fit"):
+        m.partial_fit(X)
+    if inference.shape == "blocks":
+        with pytest.raises(InvalidParameterError, match="checkpoint must be None with batches"):
+            m.fit(iter([X]))
+    assert not folder.exists()
+
+
+def test_data_on_disk(tmp_path: Path) -> None:
+    """A memory map stays one, also when it is resumed."""
+    X = data(LinearGaussian())
+    np.save(tmp_path / "x.npy", X)
+    on_disk = np.load(tmp_path / "x.npy", mmap_mode="r")
+    check_resumed((IBP(), None, OTHERS[1]), on_disk, tmp_path, (1, 2, 4))
     folder = tmp_path / "fit.run"
-    verbs = ["fit", "partial_fit"] if hasattr(estimator(prior, observation, inference), "partial_fit") else ["fit"]
-    for verb in verbs:
-        with pytest.raises(InvalidParameterError, match="checkpoint is for samplers"):
-            getattr(estimator(prior, observation, inference, checkpoint=folder), verb)(X)
-        assert not folder.exists()
-    m = estimator(prior, observation, inference).fit(X)
-    whole = content(m, tmp_path)
-    again = thali.load(tmp_path / "content.thali")
-    assert content(again, tmp_path) == whole
-    assert np.array_equal(again.transform(X), m.transform(X), equal_nan=True)
-    if hasattr(m, "partial_fit"):
-        assert content(again.partial_fit(X[:3]), tmp_path) == content(m.partial_fit(X[:3]), tmp_path)
+    kill(estimator(IBP(), None, OTHERS[1], checkpoint=folder), on_disk, 2)
+    np.save(tmp_path / "y.npy", X + 1)
+    with pytest.raises(thali.errors.InvalidDataError, match="X must be the data of the run"):
+        thali.resume(folder, np.load(tmp_path / "y.npy", mmap_mode="r"))
 
 
 # ---- states that a chain on these counts cannot have: kernels do not look before they read
@@ -235,9 +262,7 @@ def rewritten(folder: Path, change: Any) -> Any:
         arrays = {name: array for name, array in arrays.items() if not name.startswith("state")}
         meta["state"] = checkpoint.pack([state], "state", arrays)
         files.write(path, meta, arrays)
-        run, chains = checkpoint.Checkpoint.take_up(folder)
-        with run:
-            run.checked(data(PoissonGamma()), chains)
+        thali.resume(folder, data(PoissonGamma()), verbose=False, max_time=0.01)
     finally:
         path.write_bytes(kept)
 

@@ -158,7 +158,7 @@ class Terminal(io.StringIO):
 def test_verbose_means_the_same_in_every_shape(name, terminal, monkeypatch):
     monkeypatch.setattr("thali.running.progress._QUIET", 0.0)
     monkeypatch.setattr("thali.running.progress._EVERY", 0.0)
-    monkeypatch.setattr("thali.running.restarts._LOOK", 0.001)
+    monkeypatch.setattr("thali.running.runner._LOOK", 0.001)
     monkeypatch.setenv("COLUMNS", "200")
     shown = {}
     for verbose in (0, False, None, 1, True):
@@ -175,4 +175,3 @@ def test_verbose_means_the_same_in_every_shape(name, terminal, monkeypatch):
         assert shown["None"] == ""
     elif name == "blocks":  # others look now and then, and may be done before
         assert shown["None"]
-        assert shown["None"].endswith("\r")

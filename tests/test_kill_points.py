@@ -13,7 +13,16 @@ import pytest
 from scipy.sparse import csr_array
 
 import thali
-from thali import CollapsedGibbs, FactorAnalysis, Gibbs, LatentFeatures, PoissonGamma
+from thali import (
+    CollapsedGibbs,
+    FactorAnalysis,
+    Gibbs,
+    LatentFeatures,
+    MeanField,
+    ParticleFilter,
+    PoissonGamma,
+    StochasticMeanField,
+)
 from thali.errors import InvalidFileError
 from thali.storage import checkpoint
 from thali.storage.claims import Claim, holds_run
@@ -45,6 +54,9 @@ MODELS: dict[str, tuple[Any, Any, Callable[[], Any]]] = {
     "weighted": (FactorAnalysis(noise_floor=0.1), Gibbs(**SHORT), real),
     "counts": (PoissonGamma(), Gibbs(**SHORT), counts),
     "sparse counts": (PoissonGamma(), Gibbs(**SHORT), lambda: csr_array(counts())),
+    "restarts": (None, MeanField(max_iter=3, n_restarts=2, truncation=3), real),
+    "filters": (None, ParticleFilter(n_particles=4), real),
+    "blocks": (None, StochasticMeanField(n_epochs=2, batch_size=6, n_restarts=1, truncation=3), real),
 }
 
 
@@ -165,8 +177,9 @@ def check_points(name: str, tmp_path: Path, n_some: int | None = None) -> None:
         case.check(whole)
 
 
-def test_some_points_of_a_run(tmp_path: Path) -> None:
-    check_points("counts", tmp_path, 4)
+@pytest.mark.parametrize("name", ["counts", "restarts", "filters", "blocks"])
+def test_some_points_of_a_run(name: str, tmp_path: Path) -> None:
+    check_points(name, tmp_path, 4)
 
 
 def test_the_end_of_a_run(tmp_path: Path) -> None:

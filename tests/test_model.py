@@ -10,7 +10,8 @@ from thali.core.model import check_composition, compatible, lacking
 from thali.core.observation import Engine, Observation
 from thali.errors import IncompatibleModelError, InvalidParameterError
 from thali.priors import BetaBernoulli
-from thali.running.choose import Choice, choose
+from thali.running.choose import choose
+from thali.storage.fit import Choice
 
 
 @runtime_checkable

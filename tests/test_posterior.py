@@ -12,7 +12,7 @@ from thali.posteriors.base import Draw
 from thali.posteriors.draws import Draws
 from thali.posteriors.matching import similarity
 from thali.posteriors.representative import evenly, find_medoid
-from thali.running.choose import Choice
+from thali.storage.fit import About, Choice, Outcome
 
 N, D = 40, 3
 PRIOR = IBP(mass=1.0)
@@ -178,24 +178,25 @@ def test_many_draws_are_thinned(rng):
     assert len(posterior.consensus.columns) == 2
 
 
+def found(posterior):
+    """A fit that has this posterior."""
+    about = About({}, posterior.model, Choice(CollapsedGibbs(), ""), "", D, [])
+    return Outcome(about, posterior, HISTORY)
+
+
 def test_chains_that_differ_have_not_converged():
     m = LatentFeatures(n_chains=2)
     m.n_features_in_ = D
     chain = [BASE[:2]] * 60
-    m._adopt(draws([chain, chain]), HISTORY, Choice(CollapsedGibbs(), ""), "")
+    m._adopt(found(draws([chain, chain])))
     assert m.converged_
     assert m.n_components_ == 2
-    m._adopt(
-        draws([chain, [BASE[:3]] * 60], free_energy=[[0.0] * 60, [-130.0] * 60]),
-        HISTORY,
-        Choice(CollapsedGibbs(), ""),
-        "",
-    )
+    m._adopt(found(draws([chain, [BASE[:3]] * 60], free_energy=[[0.0] * 60, [-130.0] * 60])))
     assert not m.converged_
     assert m.n_components_ == 2
     assert "chain 1 found 3 features where chain 0 found 2, and its free energy is 130 nats lower" in m.check()
     # as many features, and nothing else amiss but the free energy
-    m._adopt(draws([chain, chain], free_energy=[[0.0] * 60, [-130.0] * 60]), HISTORY, Choice(CollapsedGibbs(), ""), "")
+    m._adopt(found(draws([chain, chain], free_energy=[[0.0] * 60, [-130.0] * 60])))
     assert not m.converged_
     assert m.check().startswith("not converged: chain 1 found as many features as chain 0 (2), but its free energy")
 
@@ -219,7 +220,7 @@ def test_features_that_no_draw_shares_with_another_are_counted(rng):
     assert len(posterior.consensus.columns) < posterior.k_interval[0]
     assert posterior.k == posterior.k_interval[0] >= 11
     model = LatentFeatures()
-    model._adopt(posterior, HISTORY, Choice(CollapsedGibbs(), ""), "")
-    found = count(model)
-    assert (found.k, found.interval, found.probabilities) == (posterior.k, posterior.k_interval, model.k_posterior_)
-    assert f"so that at least {found.k} are in use with a probability of 95 % or more; " in found.reason
+    model._adopt(found(posterior))
+    many = count(model)
+    assert (many.k, many.interval, many.probabilities) == (posterior.k, posterior.k_interval, model.k_posterior_)
+    assert f"so that at least {many.k} are in use with a probability of 95 % or more; " in many.reason

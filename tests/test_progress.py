@@ -2,24 +2,30 @@
 
 import io
 import re
-import sys
 import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from runs import shape_of
 
-from thali import CollapsedGibbs
+from thali import IBP, CollapsedGibbs, LinearGaussian, MeanField
+from thali.core.model import Model
+from thali.inference.restart import PassInfo
 from thali.inference.samplers.chain import SweepInfo
 from thali.running import progress
-from thali.running.progress import Progress, RestartProgress
+from thali.running.progress import Progress
 
 INFERENCE = CollapsedGibbs(n_warmup=10, n_draws=40, thin=2)
 
 
-def chain(n_steps, rng):
-    infos = [SweepInfo(-float(i), int(rng.integers(3, 6)), 0.0) for i in range(n_steps)]
-    return SimpleNamespace(infos=infos, kept=["a draw"] if n_steps > 10 else [])
+def chains(rng, *lengths, score=None):
+    """Chains that have made so many steps."""
+    shape = shape_of(rng.random((5, 2)), INFERENCE, Model(IBP(), LinearGaussian()), n_chains=len(lengths))
+    shape.job = shape.job._replace(score=score)
+    for task, n_steps in zip(shape.tasks, lengths, strict=True):
+        task.infos += [SweepInfo(-float(i), int(rng.integers(3, 6)), 0.0) for i in range(n_steps)]
+        task.kept += ["a draw"] if n_steps > 10 else []
+    return shape
 
 
 @pytest.fixture
@@ -28,9 +34,9 @@ def at_once(monkeypatch):
     monkeypatch.setattr(progress, "_EVERY", 0.0)
 
 
-def lines(chains, capsys, **options):
-    with Progress(chains, INFERENCE, **{"verbose": True} | options) as show:
-        for one in chains:
+def lines(shape, capsys, verbose=True):
+    with Progress(shape, verbose) as show:
+        for one in shape.tasks:
             one.infos += one.infos[-9:]  # nine more steps since the beginning
         time.sleep(0.01)
         show()
@@ -38,7 +44,7 @@ def lines(chains, capsys, **options):
 
 
 def test_a_plain_line(at_once, capsys, rng):
-    text = lines([chain(0, rng), chain(3, rng), chain(72, rng)], capsys)
+    text = lines(chains(rng, 0, 3, 72), capsys)
     assert text.count("\n") == 1
     first, second, third = text.split(";  ")
     assert re.match(r" +3\d%  about \d+ s left  chain 0 finding a start$", first)
@@ -49,26 +55,27 @@ def test_a_plain_line(at_once, capsys, rng):
 def test_the_effective_size_is_that_of_the_draws(rng):
     from thali.verdicts.chains import diagnose
 
-    one = chain(90, rng)
+    shape = chains(rng, 90)
+    one = shape.tasks[0]
     draws = np.array([[info.n_features for info in one.infos[11::2]]])
     assert draws.shape == (1, 40)
     expected = f"  ESS(K) {diagnose({'K': draws})['K'].ess:.0f}"
-    assert Progress([one], INFERENCE, True)._size(one) == expected
+    assert shape.note(one, thorough=True).endswith(expected)
 
 
 def test_the_held_out_score_of_the_last_draw(at_once, capsys, rng):
-    text = lines([chain(3, rng), chain(72, rng)], capsys, score=lambda draw: {"a draw": -1.2134}[draw])
+    text = lines(chains(rng, 3, 72, score=lambda draw: {"a draw": -1.2134}[draw]), capsys)
     assert text.count("held-out") == 1
     assert "held-out -1.213  ESS(K)" in text
 
 
 @pytest.mark.parametrize("verbose", [False, None])
 def test_silent_unless_asked_or_on_a_terminal(at_once, capsys, rng, verbose):
-    assert lines([chain(20, rng)], capsys, verbose=verbose) == ""
+    assert lines(chains(rng, 20), capsys, verbose) == ""
 
 
 def test_silent_in_the_first_seconds(capsys, rng):
-    assert lines([chain(20, rng)], capsys) == ""
+    assert lines(chains(rng, 20), capsys) == ""
 
 
 class Terminal(io.StringIO):
@@ -82,7 +89,7 @@ def test_bars_on_a_terminal(at_once, monkeypatch, rng):
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setenv("COLUMNS", "120")
-    with Progress([chain(0, rng), chain(72, rng)], INFERENCE, None) as show:
+    with Progress(chains(rng, 0, 72), None) as show:
         show()
     text = terminal.getvalue()
     assert "finding a start" in text
@@ -91,38 +98,25 @@ def test_bars_on_a_terminal(at_once, monkeypatch, rng):
 
 
 class TestRestarts:
-    class State:
-        n_features, objective = 3, 12.5
+    def shape(self, rng):
+        """Two restarts, one of which has settled."""
+        shape = shape_of(rng.random((5, 2)), MeanField(n_restarts=2), Model(IBP(), LinearGaussian()))
+        for task, settled in zip(shape.tasks, (True, False), strict=True):
+            task.infos += [PassInfo(13.0, 3, False), PassInfo(12.5, 3, settled)]
+        return shape
 
-    def watch(self, monkeypatch, verbose, *, terminal=False):
-        """Progress of two restarts, one of which has ended, after ten seconds."""
-        now = [0.0]
-        monkeypatch.setattr("thali.running.progress.time.monotonic", lambda: now[0])
-        monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
-        progress = RestartProgress(2, verbose)
-        progress.passed(0, self.State)
-        progress()
-        progress.ended(0, self.State, settled=True)
-        progress.passed(1, self.State)
-        now[0] = 10.0
-        progress()
-        progress.close()
+    def test_a_plain_line(self, at_once, capsys, rng):
+        with Progress(self.shape(rng), True) as show:
+            time.sleep(0.01)
+            show()
+        wanted = "restart 0 K=3  objective 12.5, settled;  restart 1 K=3  objective 12.5\n"
+        assert capsys.readouterr().err == wanted
 
-    def test_lines(self, monkeypatch, capsys):
-        self.watch(monkeypatch, True)
-        lines = capsys.readouterr().err.splitlines()
-        assert lines == [
-            "restart 0: objective 12.5, 3 features, settled after 1 passes",
-            "1/2 restarts done  restart 1 pass 1  K=3  objective 12.5",
-        ]
-
-    def test_a_terminal_is_left_clean(self, monkeypatch, capsys):
-        self.watch(monkeypatch, None, terminal=True)
-        text = capsys.readouterr().err
-        assert "1/2 restarts done" in text
-        assert text.endswith("\r")
-
-    @pytest.mark.parametrize("verbose", [None, False])
-    def test_silence(self, monkeypatch, capsys, verbose):
-        self.watch(monkeypatch, verbose)
-        assert capsys.readouterr().err == ""
+    def test_bars_without_an_end(self, at_once, monkeypatch, rng):
+        terminal = Terminal()
+        monkeypatch.setattr("sys.stderr", terminal)
+        monkeypatch.setenv("COLUMNS", "120")
+        with Progress(self.shape(rng), None) as show:
+            show()
+        assert "2/?" in terminal.getvalue()
+        assert "objective 12.5, settled" in terminal.getvalue()

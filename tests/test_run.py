@@ -7,13 +7,17 @@ import time
 
 import numpy as np
 import pytest
+from runs import ran, shape_of
+from runs import same_draws as same
 
 from thali import IBP, BetaBernoulli, CollapsedGibbs, LatentFeatures, LinearGaussian
 from thali.core.model import Model
 from thali.core.protocols.engines.chains import ChainRows
 from thali.errors import InvalidParameterError
-from thali.rng import make_generator, spawn
-from thali.running.chains import Chain, _most_draws, iterate, resolve_n_jobs, run_chains
+from thali.rng import make_generator
+from thali.running.runner import resolve_n_jobs
+from thali.running.shapes.chains import Chains, iterate, most_draws
+from thali.storage.tasks import Task
 from thali.verdicts.judge import judge
 
 MODEL = Model(IBP(), LinearGaussian())
@@ -28,14 +32,9 @@ def short(**settings):
     return CollapsedGibbs(**{"start": "spectral"} | settings)
 
 
-def run(X, inference, *, model=MODEL, seed=1, n_chains=2, **options):
+def run(X, inference, *, model=MODEL, seed=1, n_chains=2, target_ess=None, **options):
     model = Model(model.prior, model.observation.adapt(X))
-    chains = [Chain(number, stream) for number, stream in enumerate(spawn(make_generator(seed), n_chains))]
-    return run_chains(chains, inference, model, X, **options)
-
-
-def same(a, b):
-    return all(np.array_equal(a.posterior.draws[k], b.posterior.draws[k]) for k in a.posterior.draws)
+    return ran(shape_of(X, inference, model, seed=seed, n_chains=n_chains, target_ess=target_ess), **options)
 
 
 @pytest.mark.parametrize("n_jobs", [0, -2, 1.5, 2.0, "2", True, [1]])
@@ -73,13 +72,13 @@ def test_bits_do_not_depend_on_threads_or_company(X, monkeypatch):
     assert not same(alone, run(X, inference, seed=2))
     more = run(X, inference, n_chains=3)
     assert np.array_equal(more.posterior.draws["log_joint"][:2], alone.posterior.draws["log_joint"])
-    monkeypatch.setattr("thali.running.chains._TURN", 0.0)
+    monkeypatch.setattr(Chains, "turn", 0.0)
     assert same(alone, run(X, inference, n_jobs=1))
 
 
 def test_chains_take_turns(X, monkeypatch):
     """Three chains on one thread, a turn of one step each."""
-    monkeypatch.setattr("thali.running.chains._TURN", 0.0)
+    monkeypatch.setattr(Chains, "turn", 0.0)
     seen = []
     keep = lambda chain, is_last: seen.append(chain.number)  # noqa: E731
     run(X, short(n_warmup=0, n_draws=4), n_chains=3, n_jobs=1, keep=keep)
@@ -210,7 +209,7 @@ def test_a_signal_while_kernels_compile_is_not_forgotten(X, which, monkeypatch):
 
 def test_ctrl_c_with_chains_still_waiting(X, monkeypatch):
     """Two chains on one thread: the second never began, and is left out."""
-    monkeypatch.setattr("thali.running.chains._TURN", 1e9)
+    monkeypatch.setattr(Chains, "turn", 1e9)
     result = run(X, short(n_warmup=5, n_draws=10**9), n_jobs=1, keep=interrupt_at(0, 20))
     assert result.stopped_by == "interrupt"
     assert result.posterior.n_chains == 1
@@ -304,8 +303,8 @@ def test_max_time_ends_a_search_and_a_warm_up(X, n_jobs):
 )
 def test_chains_that_lag_far_behind_are_left_out(lengths, kept):
     """When all are as long as the shortest, those that are kept have most draws together."""
-    chains = [Chain(i, None, kept=range(n)) for i, n in enumerate(lengths)]
-    assert tuple(len(chain.kept) for chain in _most_draws(chains)) == kept
+    chains = [Task(i, None, kept=range(n)) for i, n in enumerate(lengths)]
+    assert tuple(len(chain.kept) for chain in most_draws(chains)) == kept
 
 
 def test_short_runs_give_every_chain_a_turn(X):
@@ -322,8 +321,8 @@ def test_target_ess_stops_where_the_draws_suffice_and_not_where_the_clock_says(X
 
     found = {run(X, short(n_warmup=20, n_draws=n), target_ess=30).posterior.n_draws for n in (2000, 10**9)}
     assert len(found) == 1
-    monkeypatch.setattr("thali.running.chains._LOOK", 0.01)
-    monkeypatch.setattr("thali.running.chains._TURN", 0.01)
+    monkeypatch.setattr("thali.running.runner._LOOK", 0.01)
+    monkeypatch.setattr(Chains, "turn", 0.01)
     result = run(X, short(n_warmup=20, n_draws=10**9, thin=1), target_ess=30, n_jobs=1)
     assert result.stopped_by == "target_ess"
     assert {result.posterior.n_draws} == found

@@ -42,7 +42,7 @@ from thali import BetaBernoulli, BetaProcess, Gibbs, LatentFeatures, LinearGauss
 from thali.core.model import Model
 from thali.core.protocols.engines.chains import ChainRows
 from thali.core.protocols.engines.predictions import Predictions
-from thali.running.chains import iterate
+from thali.running.shapes.chains import iterate
 
 FILE, N_PEOPLE, N_FACES, SIDE = "faces_yaleb_32x32.npz", 14, 721, 32
 NOISE_SHARE, FEATURE_SHARE = 1 / 16, 1 / 4  # of the mean variance of a dim

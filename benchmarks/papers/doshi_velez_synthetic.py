@@ -28,9 +28,9 @@ from benchmarks.tables import machine, show_table
 from thali import IBP, CollapsedGibbs, Gibbs, LinearGaussian, SliceSampler, StickBreakingIBP
 from thali.core.model import Model
 from thali.core.protocols.engines.chains import ChainRows
-from thali.running.chains import iterate
+from thali.running.shapes.chains import iterate
 
-# Anything that `thali.running.chains.iterate` serves and whose state has Z in `local.z` can stand here.
+# Anything that `thali.running.shapes.chains.iterate` serves and whose state has Z in `local.z` can stand here.
 SAMPLERS: dict[str, Any] = {
     "collapsed Gibbs": CollapsedGibbs(moves=0.0, group=1),
     "uncollapsed Gibbs": Gibbs(moves=0.0),

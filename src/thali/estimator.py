@@ -6,45 +6,33 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from thali.core.model import Model
-from thali.core.nested_params import NestedParams
 from thali.core.observation import Observation
-from thali.core.protocols.inference import Blockwise, Optimiser, Streaming
-from thali.core.protocols.prior import Prior
-from thali.core.spec import Spec, positive
+from thali.core.spec import Spec
+from thali.data.fingerprint import fingerprint
 from thali.data.plain_numbers import plain_numbers
 from thali.data.row_blocks import check_squares
-from thali.data.row_digests import row_digests
 from thali.data.sparse_input import checked_csr, issparse
 from thali.errors import InvalidDataError, InvalidDataTypeError, InvalidFileError, InvalidParameterError
-from thali.inference.calibration.noise_floor import calibrate
-from thali.observations import LinearGaussian
 from thali.posteriors import prediction
-from thali.posteriors.draws import Draws
 from thali.posteriors.encoding import encode
-from thali.priors import IBP
-from thali.rng import make_generator, spawn
-from thali.running.chains import Chain, Result, resolve_n_jobs, run_chains
-from thali.running.choose import Choice, choose
+from thali.rng import make_generator
 from thali.running.fit_warnings import warn_of
-from thali.running.numeric_errors import check_finite, numbers_in_range
-from thali.running.progress import Progress
-from thali.running.restarts import optimise, refuse_for_samplers
-from thali.running.rows import Stream, refuse_for_streams
-from thali.running.stopping import Allowance
-from thali.running.stream_fit import StreamFit, as_before_if_a_stream_fails
+from thali.running.fitting import Fitting, as_before_if_it_fails
+from thali.running.settings import model_of
+from thali.running.shapes import check_stream, takes_batches
 from thali.storage import fit as saving
 from thali.storage.archive import blamed
 from thali.storage.checkpoint import Checkpoint
-from thali.storage.fit import fingerprint
+from thali.storage.fit import About, Outcome
 from thali.verdicts.judge import judge
 
 Array = np.ndarray
 
 
-class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Find which hidden features the rows of X are made of, and how many there are.
 
     Parameters
@@ -103,110 +91,57 @@ class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, T
     # ---- fitting
 
     def fit(self, X: Any, y: Any = None, *, heldout: Any = None) -> Self:
-        """Sample the posterior given X (n_rows, n_dims); NaN cells are missing. y is ignored.
+        """Find the posterior given X (n_rows, n_dims); NaN cells are missing. y is ignored.
 
         `heldout` may hold the values of cells that are missing in X: the progress then shows how well they are
         predicted. The fit does not depend on them. A fit that has not converged ends with a ConvergenceWarning.
+        An inference by blocks of rows also takes a memory map, which stays on disk, or an iterator of batches.
+        After an error all is as it was before.
         """
-        self._fit(X, heldout)
-        warn_of(self)
+        with as_before_if_it_fails(self):
+            outcome = self._adopt(self._fitting().fit(X, heldout))
+        return self._told(outcome)
+
+    @available_if(lambda self: takes_batches(self.inference))
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Take in more rows, one or many; there if the inference streams. y is ignored.
+
+        The first batch is a `fit`: its settings stay, and what refers to the scale of the data (relative priors,
+        floors) refers to that batch. With fixed hyperparameters, batches give the same bits as one fit of all rows.
+        A batch that ends in an error is not taken in: all is as it was before, and the next one may follow. A row that
+        lies far beyond all before it gives a warning, before anything is done: make it an error to keep such rows out.
+        """
+        before: Outcome | None = getattr(self, "_outcome", None)
+        with as_before_if_it_fails(self, before and before.stream):
+            outcome = self._adopt(self._fitting().go_on(X, before))
+        return self._told(outcome, judged=False)
+
+    def _fitting(self, **how: bool) -> Fitting:
+        return Fitting(self, **how)
+
+    def _told(self, outcome: Outcome, *, judged: bool = True) -> Self:
+        """Itself, once an error was raised that ended a stream, or the warnings were given."""
+        if outcome.error is not None:
+            raise outcome.error
+        warn_of(self, outcome.words, judged=judged)
         return self
 
-    @as_before_if_a_stream_fails
-    def _fit(self, X: Any, heldout: Any = None) -> Self:
-        model = self._model()
-        self._check_settings()
-        if isinstance(self.inference, Blockwise):
-            return self._fit_blocks(model, X, heldout)
-        X = model.observation.check_data(self._validated(X, reset=True, sparse=True))
-        choice = choose(self.inference, model.prior, model.observation, *X.shape)
-        settings = {"target_ess": self.target_ess, "checkpoint": self.checkpoint, "heldout": heldout}
-        if isinstance(choice.inference, Streaming):
-            refuse_for_streams(**settings)
-        if isinstance(choice.inference, Optimiser):
-            refuse_for_samplers(choice.inference, **settings)
-        model = calibrate(model, X, self._allowed.is_late)
-        about = self._about(model, choice, fingerprint(X))
-        self._stream = None
-        if isinstance(choice.inference, Optimiser):
-            return self._optimise(X, about)
-        streams = spawn(make_generator(self.random_state), self.n_chains)
-        chains = [Chain(number, stream) for number, stream in enumerate(streams)]
-        if isinstance(choice.inference, Streaming):
-            return self._absorb(Stream(chains, choice.inference, model), X, choice)
-        score = self._scorer(X, heldout)
-        if self.checkpoint is None:
-            return self._sample(X, about, chains, None, score)
-        with Checkpoint.create(self.checkpoint, about, X.shape[0], chains) as run:
-            return self._sample(X, about, chains, run, score)
-
-    def _check_settings(self) -> None:
-        self._allowed = Allowance(self.max_time)
-        if not isinstance(self.n_chains, int | np.integer) or isinstance(self.n_chains, bool) or self.n_chains < 1:
-            raise InvalidParameterError(f"n_chains must be a positive integer. Got {self.n_chains!r}.")
-        for name in ("max_time", "target_ess"):
-            value = getattr(self, name)
-            if value is not None and not positive.contains(value):
-                raise InvalidParameterError(f"{name} must be None or a positive number. Got {value!r}.")
-        if not isinstance(self.verbose, int | np.bool_ | None):
-            raise InvalidParameterError(f"verbose must be True, False or None. Got {self.verbose!r}.")
-        if not isinstance(self.checkpoint, str | os.PathLike | None):
-            raise InvalidParameterError(f"checkpoint must be None or the path of a folder. Got {self.checkpoint!r}.")
-        resolve_n_jobs(self.n_jobs, self.n_chains)
-
-    def _about(self, model: Model, choice: Choice, data_fingerprint: str) -> saving.About:
-        names = [str(name) for name in getattr(self, "feature_names_in_", [])]
-        return saving.About(self.get_params(deep=False), model, choice, data_fingerprint, self.n_features_in_, names)
-
-    def _scorer(self, X: Any, heldout: Any) -> Any:
-        return None if heldout is None else prediction.scorer(X, self._validated(heldout, reset=False))
-
-    def _sample(self, X: Any, about: saving.About, chains: list[Chain], run: Checkpoint | None, score: Any) -> Self:
-        """Run the chains to their end, from wherever they are."""
-        inference = about.choice.inference
-        with Progress(chains, inference, self.verbose, score) as progress, numbers_in_range():
-            result = run_chains(
-                chains, inference, about.model, X,
-                n_jobs=self.n_jobs, max_time=self._allowed.left(), target_ess=self.target_ess,
-                keep=run.keep if run else None, watch=(progress, run.complain) if run else (progress,),
-                patient=run is not None and run.taken_up,
-            )  # fmt: skip
-            check_finite(result.posterior)
-        kept = f"{result.posterior.n_chains} of {self.n_chains} chains with {result.posterior.n_draws} draws each"
-        return self._finish(X, about, result, f"{kept}, of {inference.n_draws}", run and run.left())
-
-    def _optimise(self, X: Array, about: saving.About) -> Self:
-        """Run the restarts of an optimiser."""
-        inference = about.choice.inference
-        streams = spawn(make_generator(self.random_state), inference.n_restarts)
-        with numbers_in_range():
-            result = optimise(
-                streams, inference, about.model, X,
-                n_jobs=self.n_jobs, max_time=self._allowed.left(), verbose=self.verbose,
-            )  # fmt: skip
-            check_finite(result.posterior)
-        return self._finish(X, about, result, f"the best of {len(result.history['settled'])} restarts")
-
-    def _finish(self, X: Array, about: saving.About, result: Result, kept: str, folder: Any = None) -> Self:
-        """Take over what a run found; `kept` says what there is if it was interrupted."""
-        self.stopped_by_ = result.stopped_by
-        self.interrupted_ = result.stopped_by == "interrupt"
-        self._stop_words = f"Interrupted: kept {kept}." if self.interrupted_ else ""
-        self._run_folder = folder
-        result.posterior.row_digests = row_digests(X)
-        self._adopt(result.posterior, result.history, about.choice, about.data_fingerprint)
+    def set_params(self, **params: Any) -> Self:
+        """As in scikit-learn, nested by `prior__mass`. Specs are frozen: a changed copy takes their place."""
+        super().set_params(**{name: value for name, value in params.items() if "__" not in name})
+        for name, value in params.items():
+            outer, nested, inner = name.partition("__")
+            if not nested:
+                continue
+            if outer not in self.get_params(deep=False):
+                super().set_params(**{name: value})  # raises scikit-learn's error
+            part = getattr(self, outer)
+            if part is None and outer in ("prior", "observation"):
+                part = getattr(model_of(self.observation, self.prior), outer)
+            if not isinstance(part, Spec):
+                raise InvalidParameterError(f"{outer} is {part!r}, which has no parameter {inner!r}.")
+            setattr(self, outer, part.replace(**{inner: value}))
         return self
-
-    def _model(self) -> Model:
-        model = Model(
-            IBP() if self.prior is None else self.prior,
-            LinearGaussian() if self.observation is None else self.observation,
-        )
-        for name, part in model.get_params(deep=False).items():
-            if not isinstance(part, Spec) or not isinstance(part, Prior if name == "prior" else Observation):
-                example = "IBP()" if name == "prior" else "LinearGaussian()"
-                raise InvalidParameterError(f"{name} must be a spec such as {example}. Got {part!r}.")
-        return model
 
     def _validated(self, X: Any, *, reset: bool, sparse: bool = False) -> Any:
         """X as float64; sparse matrices where the caller can use them and the observation model takes them."""
@@ -223,17 +158,24 @@ class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, T
         check_squares(X.data if issparse(X) else X)
         return X
 
-    def _adopt(self, posterior: Draws, history: dict[str, Array], choice: Choice, data_fingerprint: str) -> None:
-        self.posterior_ = posterior
-        self.history_ = history
-        self.inference_ = choice
-        self.data_fingerprint_ = data_fingerprint
+    def _adopt(self, outcome: Outcome) -> Outcome:
+        """Show what was found, by whatever way."""
+        self._outcome = outcome
+        self.posterior_ = posterior = outcome.posterior
+        self.history_ = outcome.history
+        self.inference_ = outcome.about.choice
+        self.data_fingerprint_ = outcome.about.data_fingerprint
+        self.stopped_by_ = outcome.stopped_by
+        self.interrupted_ = outcome.stopped_by == "interrupt"
         self.k_posterior_ = posterior.k_posterior
         self.components_ = posterior.persistent.features
         self.stability_ = posterior.consensus.stability
         self.n_components_ = len(self.components_)
         self._n_features_out = self.n_components_  # scikit-learn's mixin names the output columns by it
-        self.diagnostics_, self.agreement_, self.converged_, self._verdict = judge(choice.inference, posterior, history)
+        self.diagnostics_, self.agreement_, self.converged_, self._verdict = judge(
+            self.inference_.inference, posterior, outcome.history
+        )
+        return outcome
 
     def check(self) -> str:
         """Whether the run can be trusted, in words: what is wrong, and what to do."""
@@ -328,18 +270,29 @@ class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, T
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to a `.thali` file; `thali.load` brings it back with the same bits."""
         check_is_fitted(self)
-        about = self._about(self.posterior_.model, self.inference_, self.data_fingerprint_)
-        left = getattr(self, "_run_folder", None)
+        outcome = self._outcome
+        left = outcome.left
+        about = outcome.about._replace(params=self.get_params(deep=False), model=outcome.posterior.model)
         try:
-            stream = getattr(self, "_stream", None)
-            saving.save(saving.SavedFit(about, self.posterior_, self.history_, stream, self.stopped_by_), path)
+            saving.save(outcome._replace(about=about), path)
         except InvalidFileError as error:
             if left is None:
                 raise
-            raise InvalidFileError(f"{error} {left.words(*self.posterior_.draws['n_features'].shape)}") from error
+            raise InvalidFileError(f"{error} {left.words()}") from error
         if left is not None and self.stopped_by_ in (None, "target_ess"):
             left.remove()
-            self._run_folder = None
+            self._outcome = outcome._replace(left=None)
+
+    @property
+    def log_evidence_(self) -> float:
+        """log of the mean over all filters of their unbiased estimates of p(X); there if the inference gives one.
+
+        `posterior_.filters` has the estimate of each, and `posterior_.filters.evidence` the standard error, too.
+        """
+        filters = self.posterior_.filters if hasattr(self, "posterior_") else None
+        if filters is None:
+            raise AttributeError("log_evidence_ is there after a fit by an inference that estimates it: ParticleFilter")
+        return filters.evidence[0]
 
     # ---- scikit-learn's conventions
 
@@ -352,12 +305,11 @@ class LatentFeatures(NestedParams, StreamFit, ClassNamePrefixFeaturesOutMixin, T
 
 def load(path: str | os.PathLike[str]) -> LatentFeatures:
     """The fitted estimator in a `.thali` file. Nothing in the file is executed."""
-    fit = saving.load(path)
+    outcome = saving.load(path)
     with blamed(path):
-        estimator = _named(LatentFeatures(**fit.about.params), fit.about)
-        estimator._stream, estimator._run_folder, estimator._stop_words = fit.stream, None, ""
-        estimator.stopped_by_, estimator.interrupted_ = fit.stopped_by, fit.stopped_by == "interrupt"
-        estimator._adopt(fit.posterior, fit.history, fit.about.choice, fit.about.data_fingerprint)
+        check_stream(outcome)
+        estimator = _named(LatentFeatures(**outcome.about.params), outcome.about)
+        estimator._adopt(outcome)
     return estimator
 
 
@@ -374,19 +326,17 @@ def resume(checkpoint: str | os.PathLike[str], X: Any, *, heldout: Any = None, *
         )
     if not isinstance(checkpoint, str | os.PathLike):
         raise InvalidParameterError(f"checkpoint must be the path of a folder. Got {checkpoint!r}.")
-    run, chains = Checkpoint.take_up(checkpoint)
+    run, tasks = Checkpoint.take_up(checkpoint)
     with run:
         with blamed(checkpoint):
             estimator = LatentFeatures(**run.about.params | {"checkpoint": checkpoint})
-        estimator.set_params(**settings)._check_settings()
-        X = run.checked(estimator._validated(X, reset=True, sparse=True), chains)
-        score = estimator._scorer(X, heldout)
-        _named(estimator, run.about)._sample(X, run.about, chains, run, score)
-    warn_of(estimator)
-    return estimator
+        fitting = estimator.set_params(**settings)._fitting(patient=True)
+        outcome = fitting.resume(run, tasks, X, heldout)
+        _named(estimator, run.about)._adopt(outcome)
+    return estimator._told(outcome)
 
 
-def _named(estimator: LatentFeatures, about: saving.About) -> LatentFeatures:
+def _named(estimator: LatentFeatures, about: About) -> LatentFeatures:
     """The estimator with the dims of the data that it was made for."""
     estimator.n_features_in_ = about.n_dims
     if about.dim_names:

@@ -279,7 +279,7 @@ def test_a_fit_that_cannot_be_saved_keeps_its_run(thali, survey: Path, monkeypat
         patch.setattr(files, "write", full)
         result = thali("fit", survey, *QUICK, "--seed", 3)
     assert result.exit_code == 1
-    assert "No space left on device. Nothing is lost: the draws are in the checkpoint survey.thali.run" in result.stderr
+    assert "No space left on device. Nothing is lost: it is in the checkpoint survey.thali.run" in result.stderr
     assert thali("resume", "survey.thali").exit_code == 3
     assert Path("survey.thali").read_bytes() == Path("whole.thali").read_bytes()
 

@@ -87,7 +87,7 @@ def test_ctrl_c_before_the_first_draw(thali, survey: Path, monkeypatch, verb: st
     def press(*_: object, **__: object) -> None:
         raise KeyboardInterrupt(said) if said else KeyboardInterrupt
 
-    monkeypatch.setattr("thali.estimator.run_chains", press)
+    monkeypatch.setattr("thali.running.fitting.run", press)
     result = thali(verb, survey, "--draws", 1)
     assert result.exit_code == 130
     assert f"{said or 'interrupted'}; nothing to save yet" in result.stderr

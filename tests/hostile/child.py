@@ -15,11 +15,12 @@ import numpy as np
 
 import thali
 from hostile.whole import counts, data_of, rows
-from thali import PoissonGamma, estimator
+from thali import PoissonGamma
 from thali.cli.verbs import inspect_fit
 from thali.errors import ThaliError
 from thali.io import read_table
-from thali.running.chains import run_chains
+from thali.running import fitting
+from thali.running.runner import run
 
 ROOM = 3 * 2**30  # of addresses beyond what it has at first: a bomb ends in a MemoryError
 PATIENCE = 0.5  # seconds after which a run that goes on is interrupted
@@ -47,9 +48,9 @@ def open_file(path: Path) -> Any:
 
 
 def run_for_a_while(*args: Any, **options: Any) -> Any:
-    """In the place of `run_chains`: what was read may ask for any number of steps."""
+    """In the place of `run`: what was read may ask for any number of steps."""
     signal.setitimer(signal.ITIMER_REAL, PATIENCE)
-    return run_chains(*args, **options)
+    return run(*args, **options)
 
 
 def use(found: Any, path: Path) -> None:
@@ -112,7 +113,7 @@ def answer(path: Path) -> dict[str, Any]:
 def serve(line: Any) -> None:
     """Answer until there is nothing more to open, or one of the files ends it."""
     warnings.simplefilter("ignore")
-    estimator.run_chains = run_for_a_while  # type: ignore[assignment]
+    fitting.run = run_for_a_while  # type: ignore[assignment]
     signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from runs import ran, shape_of
 from sklearn.utils.estimator_checks import check_estimator
 from thinned import thinned
 
@@ -26,9 +27,7 @@ from thali.errors import IncompatibleModelError, InvalidParameterError
 from thali.inference.calibration.noise_floor import calibrate
 from thali.inference.variational import structure_moves as structure
 from thali.inference.variational.ascent import all_counts, arrange, ascend, begin, global_step, local_step
-from thali.rng import spawn
 from thali.running.choose import choose, serves
-from thali.running.restarts import optimise
 
 BARS = thali.datasets.bars(60)
 PRIORS = [BetaBernoulli(n_features=8), StickBreakingIBP(truncation=8), BetaProcess(truncation=8, rounds=6), IBP()]
@@ -103,7 +102,7 @@ class TestBound:
         prior, observation = BetaBernoulli(1.5, n_features=2), LinearGaussian(noise_var=0.36, feature_var=1.21)
         inference = MeanField(n_restarts=6, tol=1e-10, **family)
         model = Model(prior, observation.adapt(X))
-        result = optimise(spawn(np.random.default_rng(0), 6), inference, model, X)
+        result = ran(shape_of(X, inference, model, seed=0))
         assert result.posterior.bound < -16.4484199939
         if family.get("features") == "independent":
             assert result.posterior.bound == pytest.approx(-18.7039620948, abs=0.02)
@@ -116,7 +115,7 @@ class TestBound:
         X = np.sin(n * d) + 0.7 * np.cos(0.3 * n + d)
         observation = LinearGaussian(noise_var=0.36, feature_var=1.21)
         model = Model(StickBreakingIBP(1.5, truncation=2), observation.adapt(X))
-        result = optimise(spawn(np.random.default_rng(0), 3), MeanField(n_restarts=3), model, X)
+        result = ran(shape_of(X, MeanField(n_restarts=3), model, seed=0))
         assert -20.0 < result.posterior.bound < -16.4935729825
         assert result.posterior.ibp_bound < result.posterior.bound
 

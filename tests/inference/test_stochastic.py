@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from runs import shape_of
 
 from thali import (
     IBP,
@@ -27,7 +28,8 @@ from thali.inference.variational import stochastic_mean_field as stochastic
 from thali.inference.variational.first_rows import first_rows
 from thali.inference.variational.stochastic_mean_field import BlockState, _memoised
 from thali.inference.variational.structure_moves import sort_features
-from thali.running.blocks import BlockRun
+from thali.running import runner
+from thali.running.stopping import Clock
 
 N_ROWS, N_DIMS = 60, 5
 PRIORS = {
@@ -104,11 +106,11 @@ class TestOneBlock:
 
 
 def run_on(X, inference, *, prior=None, seed=0, on_disk=False):
-    run = BlockRun(np.random.default_rng(seed), inference, adapted(X, prior))
     blocks = RowBlocks(X, inference.batch_size)
     blocks.on_disk = on_disk
-    run.fit(blocks)
-    return run
+    shape = shape_of(blocks, inference, adapted(X, prior), seed=seed)
+    runner.run(shape, Clock(None))
+    return shape.tasks[0].state
 
 
 class TestMemoised:
@@ -183,11 +185,12 @@ class TestMemoised:
         X = some_data(rng)
         X = rng.poisson(np.abs(X)).astype(float) if isinstance(observation, PoissonGamma) else X
         inference = quick(n_epochs=1)
-        run = BlockRun(rng, inference, calibrate(Model(IBP(), observation), X))
         blocks = RowBlocks(X, 16)
         blocks.on_disk = True
-        run.fit(blocks)
-        state, bounds = run.state, [run.state.bound]
+        shape = shape_of(blocks, inference, calibrate(Model(IBP(), observation), X), seed=rng)
+        runner.run(shape, Clock(None))
+        state = shape.tasks[0].state.state
+        bounds = [state.bound]
         for index in [0, 1, 2, 3] * 3:
             state = inference.visit(state, blocks.block(index), index, n_all=N_ROWS)
             bounds.append(state.bound)

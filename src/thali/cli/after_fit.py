@@ -59,7 +59,7 @@ def report(
     from thali.cli.summary import disagreement, found, summarise
 
     inference = model.inference_.inference
-    samples = hasattr(inference, "n_draws")  # rather than climbs
+    samples = inference.shape == "chains"
     summary = summarise(model)
     heldout = data.heldout(model)
     say(model.check(), style="green" if model.converged_ else "yellow", quiet=quiet)
@@ -76,7 +76,7 @@ def report(
     model.save(output)
     claim.finish()
     say(f"saved {output} ({file_size(output)})", quiet=quiet)
-    made = f"{model.posterior_.n_draws} of {count(inference.n_draws, 'draw')}" if samples else "some of its passes"
+    made = f"{model.posterior_.n_draws} of {count(inference.n_draws, 'draw')}" if samples else "a part of its work"
     if model.stopped_by_ in ("interrupt", "max_time"):
         say(f"stopped after {made}{_how_to_go_on(claim, output)}", style="yellow", quiet=quiet)
     elif model.stopped_by_:

@@ -35,6 +35,21 @@ class Inference(StrEnum):
     AUTO = "auto"
     SAMPLER = "sampler"
     MEAN_FIELD = "mean-field"
+    STOCHASTIC_MEAN_FIELD = "stochastic-mean-field"
+    BP_MEANS = "bp-means"
+    PARTICLE_FILTER = "particle-filter"
+
+    def make(self) -> Any:
+        """The inference of that name; "auto" is chosen later, and so is the sampler."""
+        from thali import BPMeans, MeanField, ParticleFilter, StochasticMeanField
+
+        kinds: dict[Inference, Any] = {
+            Inference.MEAN_FIELD: MeanField,
+            Inference.STOCHASTIC_MEAN_FIELD: StochasticMeanField,
+            Inference.BP_MEANS: BPMeans,
+            Inference.PARTICLE_FILTER: ParticleFilter,
+        }
+        return kinds[self]() if self in kinds else "auto"
 
 
 class Noise(StrEnum):
@@ -80,16 +95,15 @@ def make_estimator(
     **settings: Any,
 ) -> "LatentFeatures":
     """`sampling` overrides settings of the sampler that fits; None leaves one as it is."""
-    from thali import LatentFeatures, MeanField
+    from thali import LatentFeatures
     from thali.errors import InvalidParameterError
     from thali.running.choose import sampler
 
     given = {name: value for name, value in sampling.items() if value is not None}
-    inference: Any = "auto"
-    if kind is Inference.MEAN_FIELD:
+    inference = kind.make()
+    if not isinstance(inference, str):
         if given:
-            raise InvalidParameterError(f"{', '.join(given)} are settings of samplers; leave them out with mean-field.")
-        inference = MeanField()
+            raise InvalidParameterError(f"{', '.join(given)} are settings of samplers; leave them out with {kind}.")
     elif given or kind is Inference.SAMPLER:
         found = sampler(prior, observation, *shape)
         if found is not None:

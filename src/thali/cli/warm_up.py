@@ -19,7 +19,7 @@ def cache_folders() -> "Folders | None":
     return folders() if hasattr(collapsed_sweep, "stats") else None
 
 
-def compile_kernels(observation: Any = None, *, quiet: bool = False) -> None:
+def compile_kernels(observation: Any = None, inference: Any = None, *, quiet: bool = False) -> None:
     """Do nothing if it was done before; else go a step on a few cells, which compiles all that a fit needs.
 
     Ctrl-C and SIGTERM end it: here, in the main thread, and not after a fit that takes them as a wish to stop early.
@@ -28,14 +28,16 @@ def compile_kernels(observation: Any = None, *, quiet: bool = False) -> None:
     from thali.running.choose import sampler
 
     observation = LinearGaussian() if observation is None else observation
-    found = sampler(IBP(), observation, 6, 3)
-    if found is None:
-        return
-    name = f"{type(observation).__name__}-{type(found.inference).__name__}"
+    if inference is None:
+        found = sampler(IBP(), observation, 6, 3)
+        if found is None:
+            return
+        inference = found.inference
+    name = f"{type(observation).__name__}-{type(inference).__name__}"
     with compiled_once(name, quiet=quiet) as is_first:
         if is_first:
             start = time.monotonic()
-            _interruptibly(observation, found.inference)
+            _interruptibly(observation, inference)
             say(f"compiled in {time.monotonic() - start:.0f} s", quiet=quiet)
 
 
@@ -68,21 +70,24 @@ def _interruptibly(observation: Any, inference: Any) -> None:
 
 
 def _tiny_fit(observation: Any, inference: Any) -> None:
-    """The parts of a fit in this thread: a step, a draw, and the scores of rows."""
+    """The parts of a fit in this thread: a start, a step or two, what is kept of them, and the scores of rows."""
     import numpy as np
 
     from thali import IBP
     from thali.core.model import Model
-    from thali.core.protocols.engines.chains import ChainRows
     from thali.inference.calibration.noise_floor import calibrate
-    from thali.posteriors.draws import Draws
     from thali.rng import make_generator
-    from thali.running.chains import iterate
+    from thali.running.shapes import shape_for
+    from thali.running.stopping import Clock
+    from thali.storage.fit import About, Choice
 
     X = np.arange(18.0).reshape(6, 3) % 5
     X[0, 0] = np.nan
     X = observation.check_data(X)
     model = calibrate(Model(IBP(), observation), X)
-    data = model.observation.engine(ChainRows).prepare(X)
-    state, info = next(iterate(make_generator(0), inference, model, data, X.shape[0]))
-    Draws.from_chains(model, [[inference.record(state, info, data)]]).log_density(X)
+    shape = shape_for(About({}, model, Choice(inference, ""), "", X.shape[1], []), X, make_generator(0), n_chains=1)
+    shape.prepare()
+    while shape.tasks[0].n_steps < 2:
+        shape.advance(shape.tasks[0], Clock(None))
+        shape.tasks[0].n_steps += 1
+    shape.outcome("max_time").posterior.log_density(X)

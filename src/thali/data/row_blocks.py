@@ -36,6 +36,15 @@ class RowBlocks:
         self.n_blocks = -(-self.n_rows // batch_size)
         self.on_disk = on_disk(X)
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.n_rows, self.n_dims
+
+    @property
+    def matrix(self) -> Any:
+        """All rows, as they were given."""
+        return self._X
+
     def block(self, index: int) -> Array:
         start = index * self.batch_size
         return self._read(slice(start, start + self.batch_size))

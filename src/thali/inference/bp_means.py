@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from thali.core.binary import non_empty
+from thali.core.binary import check_binary, non_empty
 from thali.core.model import Model
 from thali.core.protocols.engines.chains import ChainRows
 from thali.core.protocols.engines.point import PointRows
 from thali.core.protocols.prior import Predictive
 from thali.core.registry import stored
 from thali.core.spec import Domain, Spec, at_least, not_negative, one_of, positive, setting
+from thali.core.statistics import are_alike
 from thali.inference.starts.given import given_codes, is_given, start_domain
 from thali.inference.starts.spectral import low_rank_completion, noise_level, spectral_start
 from thali.posteriors.base import Draw
@@ -47,6 +48,7 @@ class BPData(NamedTuple):
     limit: int
 
 
+@stored("PointState")
 class BPState(NamedTuple):
     """Bits, features, and the objective that they have."""
 
@@ -88,6 +90,7 @@ class BPMeans(Spec):
     n_restarts: int = setting(5, at_least(1))
     start: Any = setting("auto", start_domain("auto"))
 
+    shape = "restarts"
     needs_prior = (Predictive,)
     needs_observation = (PointRows, ChainRows)
 
@@ -184,6 +187,14 @@ class BPMeans(Spec):
     def posterior(self, rng: np.random.Generator, state: BPState, model: Model, data: BPData) -> Draws:
         """One draw."""
         return Draws.from_chains(model, [[self.record(rng, state, model, data)]])
+
+    def check_sound(self, state: Any, model: Model, data: BPData) -> None:
+        if not isinstance(state, BPState) or state.n_features > data.limit or not math.isfinite(state.objective):
+            raise ValueError("its state is none of BP-means")
+        if check_binary(state.z).shape[0] != len(data.X) or state.z.dtype != np.uint8:
+            raise ValueError("its bits are those of another number of rows")
+        if not are_alike(model.observation.engine(PointRows).features(data.hard, state.z), state.features):
+            raise ValueError("its features are those of other bits")
 
     def remarks(self, data: BPData) -> dict[str, float]:
         return {"penalty": data.penalty}

@@ -1,46 +1,53 @@
-"""One restart of an optimiser, from its start until nothing changes."""
+"""One restart of an optimiser, from its start until nothing changes, a pass at a time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from thali.core.model import Model
+from thali.core.registry import stored
+
+Generator = np.random.Generator
 
 
-class Restart(NamedTuple):
-    """How one restart went: its last state, the objective and the number of features after its start and each pass."""
+@stored("PassRemarks")
+class PassInfo(NamedTuple):
+    """Where a restart is after its start or a pass."""
 
-    number: int
-    state: Any
-    objective: list[float]
-    n_features: list[int]
-    settled: bool  # rather than out of passes or time
+    objective: float
+    n_features: int
+    settled: bool  # rather than on its way
 
 
-def climb(
-    rng: np.random.Generator,
-    inference: Any,
-    model: Model,
-    data: Any,
-    number: int,
-    is_over: Callable[[], bool],
-    tell: Callable[[int, Any], None] = lambda number, state: None,
-) -> Restart | None:
-    """Restart `number`, which ends after its current pass once the time is over; None if it would begin only then.
-
-    The first one always begins. `tell` hears of the state after each pass.
-    """
-    if number > 0 and is_over():
-        return None
+def begin(
+    rng: Generator, inference: Any, model: Model, data: Any, number: int, is_over: Callable[[], bool]
+) -> tuple[Any, PassInfo]:
+    """(the state before the first pass of restart `number`, a remark)."""
     state = inference.init(rng, model, data, number, is_over)
-    objective, n_features = [state.objective], [state.n_features]
-    changed = True
-    while changed and len(objective) <= inference.max_iter and not is_over():
-        state, changed = inference.step(rng, state, model, data)
-        drop = objective[-1] - state.objective
-        objective.append(state.objective)
-        n_features.append(state.n_features)
-        tell(number, state)
-        changed = changed and drop > inference.tol * abs(objective[-2])
-    return Restart(number, state, objective, n_features, not changed)
+    return state, PassInfo(state.objective, state.n_features, False)
+
+
+def advance(
+    rng: Generator, inference: Any, model: Model, data: Any, state: Any, last: PassInfo
+) -> tuple[Any, PassInfo]:
+    """(the state after one more pass, a remark)."""
+    state, changed = inference.step(rng, state, model, data)
+    drop = last.objective - state.objective
+    settled = not changed or not drop > inference.tol * abs(last.objective)
+    return state, PassInfo(state.objective, state.n_features, settled)
+
+
+def is_at_end(inference: Any, infos: Sequence[PassInfo]) -> bool:
+    """Whether a restart with these remarks has settled, or has no more passes."""
+    return infos[-1].settled or len(infos) > inference.max_iter
+
+
+def climb(rng: Generator, inference: Any, model: Model, data: Any, number: int, is_over: Callable[[], bool]) -> Any:
+    """The last state of restart `number`, which ends after its current pass once the time is over."""
+    state, info = begin(rng, inference, model, data, number, is_over)
+    infos = [info]
+    while not is_at_end(inference, infos) and not is_over():
+        state, info = advance(rng, inference, model, data, state, infos[-1])
+        infos.append(info)
+    return state

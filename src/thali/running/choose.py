@@ -1,6 +1,6 @@
 """Which inference serves a model: the user's own, or the choice of "auto" with its reason."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from thali.core.model import check_composition, lacking
 from thali.errors import IncompatibleModelError, InvalidParameterError
@@ -13,17 +13,11 @@ from thali.inference import (
     SliceSampler,
     StochasticMeanField,
 )
+from thali.storage.fit import Choice
 
 AUTO = (CollapsedGibbs, Gibbs, SliceSampler)  # in order of preference
 LARGE = 10**7  # rows x dims (a hundred or more): samplers would take an hour or more
 ALL = (*AUTO, MeanField, StochasticMeanField, BPMeans, ParticleFilter)
-
-
-class Choice(NamedTuple):
-    """The inference that is used, and why."""
-
-    inference: Any
-    reason: str
 
 
 def choose(inference: Any, prior: Any, observation: Any, n_rows: int, n_dims: int) -> Choice:

@@ -1,10 +1,10 @@
-"""When a run ends before its last draw: by a signal, by the clock, or because its draws suffice."""
+"""When a run ends before its last step: by a signal, by the clock, or because its draws suffice."""
 
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -30,52 +30,60 @@ def on_stop_signal(action: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class Allowance:
-    """The time that a fit may take, from its first moment on."""
+class Clock:
+    """The time that a fit may take, from its first moment on, and the signals that end it.
 
-    def __init__(self, max_time: float | None) -> None:
-        self._max_time, self._begin = max_time, time.monotonic()
-
-    def left(self) -> float | None:
-        """Seconds that are left; None without a limit."""
-        return None if self._max_time is None else max(self._max_time - (time.monotonic() - self._begin), 1e-3)
-
-    def is_late(self) -> bool:
-        """Whether a third of the time is over, which is all that there is for calibration."""
-        return self._max_time is not None and time.monotonic() - self._begin > self._max_time / 3
-
-
-class Watch:
-    """Ctrl-C, SIGTERM and the clock, for a run of at most `max_time` seconds; meanwhile BLAS has one thread.
-
-    The products inside a step are small and are spread over threads already.
+    patient: a start that is being looked for is found, however little time there is.
     """
 
-    def __init__(self, max_time: float | None) -> None:
-        self._deadline = float("inf") if max_time is None else time.monotonic() + max_time
+    def __init__(self, max_time: float | None, *, patient: bool = False) -> None:
+        self.max_time, self.patient = max_time, patient
+        self._begin = time.monotonic()
         self.interrupted = False
-        self._contexts = ExitStack()
+        self.at_once = False  # whether the signal came before there was anything to keep
+        self.has_ended = False  # by the runner itself
 
-    def __enter__(self) -> "Watch":
-        self._contexts.enter_context(on_stop_signal(self._interrupt))
-        self._contexts.enter_context(one_blas_thread())
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._contexts.__exit__(*error)
-
-    def _interrupt(self) -> None:
-        self.interrupted = True
-
-    def is_over(self) -> bool:
-        return self.interrupted or time.monotonic() > self._deadline
+    def _is_past(self, share: float) -> bool:
+        return self.max_time is not None and time.monotonic() - self._begin > share * self.max_time
 
     @property
-    def reason(self) -> str | None:
-        """Why it is over, if it is."""
-        if self.interrupted:
-            return "interrupt"
-        return "max_time" if self.is_over() else None
+    def is_late(self) -> bool:
+        return self._is_past(1.0)
+
+    def is_late_to_calibrate(self) -> bool:
+        """Whether a third of the time is over, which is all that there is for calibration."""
+        return self._is_past(1 / 3)
+
+    def is_over(self) -> bool:
+        """Whether nothing should be begun that can be left out."""
+        return self.interrupted or self.has_ended or self.is_late
+
+    def ends_starts(self) -> bool:
+        """Whether a search for a start should end where it has come to."""
+        return self.interrupted or self.has_ended or (self.is_late and not self.patient)
+
+    def end(self) -> None:
+        """There is enough, or something went wrong elsewhere."""
+        self.has_ended = True
+
+    @property
+    def reason(self) -> str:
+        """Why a run ended that had not come to its end."""
+        return "interrupt" if self.interrupted else "max_time"
+
+    @contextmanager
+    def listening(self, nothing_yet: Callable[[], bool]) -> Iterator[None]:
+        """Ctrl-C and SIGTERM end the run; `nothing_yet()` tells whether there is something to keep by then.
+
+        Meanwhile BLAS has one thread: the products inside a step are small, and the bits must not depend on the load.
+        """
+
+        def interrupt() -> None:
+            self.at_once |= nothing_yet()
+            self.interrupted = True
+
+        with on_stop_signal(interrupt), one_blas_thread():
+            yield
 
 
 class Target:

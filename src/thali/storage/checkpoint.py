@@ -15,12 +15,12 @@ import os
 import secrets
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy.sparse import issparse
 
 from thali.core.caller import warn_caller
 from thali.core.protocols.engines.predictions import Predictions
@@ -28,12 +28,12 @@ from thali.errors import InvalidDataError, InvalidFileError, InvalidParameterErr
 from thali.files.whole_files import NotSyncedError, sync_folder, whole_file
 from thali.posteriors.draws import Draws
 from thali.rng import freeze, thaw
-from thali.running.chains import Chain
 from thali.storage import archive as files
 from thali.storage.claims import Claim, clear, holds_run, no_run, sweep
-from thali.storage.fit import About, fingerprint, other_versions
-from thali.storage.integrity import check_draws, check_state
+from thali.storage.fit import About, other_versions
+from thali.storage.integrity import check_draws
 from thali.storage.packing import pack, unpack
+from thali.storage.tasks import Task
 
 EVERY = 5.0  # seconds between two checkpoints of a chain,
 _SHARE = 0.01  # or this share of the time so far, so that a long run does not leave thousands of files,
@@ -47,6 +47,7 @@ class _Written(NamedTuple):
     n_draws: int = 0
     n_steps: int = 0
     due: float = 0.0  # the time of the next one
+    at_step: int = 0  # of this process
 
 
 class Checkpoint:
@@ -80,7 +81,7 @@ class Checkpoint:
                 self._give_up_older()
 
     @classmethod
-    def create(cls, folder: str | os.PathLike[str], about: About, n_rows: int, chains: list[Chain]) -> Self:
+    def create(cls, folder: str | os.PathLike[str], about: About, n_rows: int, chains: list[Task]) -> Self:
         """Begin a folder, or refuse before any work."""
         arrays: dict[str, np.ndarray] = {}
         try:
@@ -111,7 +112,7 @@ class Checkpoint:
         return run
 
     @classmethod
-    def take_up(cls, folder: str | os.PathLike[str]) -> tuple[Self, list[Chain]]:
+    def take_up(cls, folder: str | os.PathLike[str]) -> tuple[Self, list[Task]]:
         """The run in a folder to go on with, and its chains where they stood."""
         if not holds_run(folder):
             sweep(folder)
@@ -134,7 +135,7 @@ class Checkpoint:
         return run, chains
 
     @classmethod
-    def read(cls, folder: str | os.PathLike[str]) -> tuple[Self, list[Chain]]:
+    def read(cls, folder: str | os.PathLike[str]) -> tuple[Self, list[Task]]:
         """The run in a folder, and its chains where they stood."""
         path = Path(folder) / "run.thali"
         if not holds_run(folder):
@@ -146,13 +147,13 @@ class Checkpoint:
             streams = [thaw(state) for state in unpack(meta["streams"], arrays, 1)[0]]
         return run, [run._read_chain(number, stream) for number, stream in enumerate(streams)]
 
-    def _read_chain(self, number: int, stream: np.random.Generator) -> Chain:
+    def _read_chain(self, number: int, stream: np.random.Generator) -> Task:
         path = self._path(number, "state")
         if not path.exists():
-            return Chain(number, stream)
+            return Task(number, stream)
         meta, arrays = files.read(path)
         if meta.get("run") != self.mark:  # of a run that was here before
-            return Chain(number, stream)
+            return Task(number, stream)
         kept: list[Any] = []
         infos: list[Any] = []
         with files.blamed(path):
@@ -170,12 +171,10 @@ class Checkpoint:
         if (len(kept), len(infos)) != (written.n_draws, written.n_steps):
             raise files.damaged(path, f"it should complete {written.n_draws} draws")
         with files.blamed(path):
-            for info in infos:
-                float(info.log_joint), int(info.n_features)
             if kept:
                 check_draws(Draws.from_chains(self.about.model, [kept]), self.about.n_dims)
         self._written[number] = written
-        return Chain(number, rng, state, kept, infos)
+        return Task(number, rng, state, kept, infos)
 
     def _with_book(self, draw: Any) -> Any:
         """The draw with a codebook; older versions kept a dictionary."""
@@ -184,36 +183,38 @@ class Checkpoint:
         kind: Any = self.about.model.observation.engine(Predictions).codebook_kind
         return draw._replace(codebook=kind(**draw.codebook))
 
-    def checked(self, X: Any, chains: list[Chain]) -> Any:
-        """X as the model takes it; refuse other data than those of the run, and states that no run on them can have."""
-        if X.shape == (self.n_rows, self.about.n_dims):
-            X = self.about.model.observation.check_data(X)
-        if fingerprint(X) != self.about.data_fingerprint:
+    def has_shape(self, shape: tuple[int, ...]) -> bool:
+        return tuple(shape) == (self.n_rows, self.about.n_dims)
+
+    def check_data(self, shape: tuple[int, ...], fingerprint: str, *, is_sparse: bool) -> None:
+        """Refuse other data than those of the run."""
+        if fingerprint != self.about.data_fingerprint:
             n_dims, wanted = self.about.n_dims, self.about.data_fingerprint[:12]
-            got = f"{X.shape[0]} x {X.shape[1]}{' sparse' if issparse(X) else ''} with {fingerprint(X)[:12]}"
+            got = f"{shape[0]} x {shape[1]}{' sparse' if is_sparse else ''} with {fingerprint[:12]}"
             raise InvalidDataError(
                 f"X must be the data of the run in {self.folder}: {self.n_rows} rows x {n_dims} dims with fingerprint "
                 f"{wanted}. Got {got}. Give the same X, sparse or dense as it was, or fit anew."
             )
-        for chain in chains:
-            if chain.state is not None:
-                with files.blamed(self._path(chain.number, "state")):
-                    check_state(chain.state, self.about, X)
-        return X
 
-    def keep(self, chain: Chain, is_last: bool) -> None:
+    def check_tasks(self, tasks: list[Task], check: Callable[[Task], None]) -> None:
+        """Refuse states that no run on its data can have: `check` raises a ValueError."""
+        for task in tasks:
+            with files.blamed(self._path(task.number, "state")):
+                check(task)
+
+    def keep(self, chain: Task, is_last: bool) -> None:
         """Write what is new, if it is time. What cannot be written now will be at the next attempt."""
         old = self._written.get(chain.number, _Written())
         begin = time.monotonic()
-        if len(chain.infos) == old.n_steps or (begin < max(old.due, self._begin + EVERY) and not is_last):
+        if chain.n_steps == old.at_step or (begin < max(old.due, self._begin + EVERY) and not is_last):
             return
         new = old
         try:
-            self._write(chain, old)
+            n_files = self._write(chain, old)
         except (InvalidFileError, OSError) as error:
             self._trouble.append(error)
         else:
-            new = _Written(old.n_files + 1, len(chain.kept), len(chain.infos))
+            new = _Written(n_files, len(chain.kept), len(chain.infos), at_step=chain.n_steps)
         now = time.monotonic()
         pause = max(EVERY, _SHARE * (now - self._begin), _COST * (now - begin))
         self._written[chain.number] = new._replace(due=now + pause)
@@ -224,15 +225,19 @@ class Checkpoint:
             self._complained = True
             warn_caller(f"No checkpoint could be written: {self._trouble[0]} The run goes on.")
 
-    def _write(self, chain: Chain, old: _Written) -> None:
+    def _write(self, chain: Task, old: _Written) -> int:
+        """How many files there are of the past: one more, if there is anything new to remember."""
         self._give_up_older()
         arrays: dict[str, np.ndarray] = {}
         draws, infos = chain.kept[old.n_draws :], chain.infos[old.n_steps :]
-        meta = {"n_draws": len(draws), "n_steps": len(infos), "infos": pack(infos, "infos", arrays)}
-        meta |= {"run": self.mark, "draws": pack(draws, "draws", arrays) if draws else {"value": None}}
-        files.write(self._path(chain.number, old.n_files), meta, arrays)
+        n_files = old.n_files
+        if draws or infos:
+            meta = {"run": self.mark, "n_draws": len(draws), "n_steps": len(infos)}
+            meta |= {"infos": _packed(infos, "infos", arrays), "draws": _packed(draws, "draws", arrays)}
+            files.write(self._path(chain.number, old.n_files), meta, arrays)
+            n_files += 1
         arrays = {}
-        meta = {"n_files": old.n_files + 1, "n_draws": len(chain.kept), "n_steps": len(chain.infos)}
+        meta = {"n_files": n_files, "n_draws": len(chain.kept), "n_steps": len(chain.infos)}
         meta |= {"rng": pack([freeze(chain.rng)], "rng", arrays), "state": pack([chain.state], "state", arrays)}
         meta["run"] = self.mark
         try:
@@ -241,6 +246,7 @@ class Checkpoint:
             if not isinstance(error.__cause__, NotSyncedError):
                 raise
             self._trouble.append(error)  # but the state is there, and refers to the other file
+        return n_files
 
     def _path(self, number: int, part: object) -> Path:
         return self.folder / f"chain-{number}.{part}.thali"
@@ -275,8 +281,12 @@ class Checkpoint:
         for path in self.folder.glob("chain-*.thali"):
             path.unlink()
 
-    def left(self) -> "Left":
-        return Left(self.claim, self.mark)
+    def left(self, tasks: list[Task]) -> "Left":
+        return Left(self.claim, self.mark, tuple((len(task.kept), len(task.infos)) for task in tasks if not task.cut))
+
+
+def _packed(things: list[Any], name: str, arrays: dict[str, np.ndarray]) -> Any:
+    return pack(things, name, arrays) if things else {"value": None}
 
 
 class Left(NamedTuple):
@@ -284,6 +294,7 @@ class Left(NamedTuple):
 
     claim: Claim
     mark: str | None
+    made: tuple[tuple[int, int], ...]  # draws of each task, and remarks
 
     def remove(self) -> None:
         """Remove it, unless another run has taken its place or another process is at it."""
@@ -292,19 +303,21 @@ class Left(NamedTuple):
             if not holds_run(folder) or files.read(folder / "run.thali")[0].get("run") == self.mark:
                 clear(folder)
 
-    def words(self, n_chains: int, n_draws: int) -> str:
-        """What of these draws is on the disk, now."""
+    def words(self) -> str:
+        """What of the run is on the disk, now."""
         folder = self.claim.folder
         try:
-            run, chains = Checkpoint.read(folder)
+            run, tasks = Checkpoint.read(folder)
         except ThaliError:
-            run, chains = None, []
+            run, tasks = None, []
         if run is None or run.mark != self.mark:
-            return "The checkpoint is gone, too: the draws are in the memory of this process alone."
-        found = sorted((len(chain.kept) for chain in chains), reverse=True)
-        if len(found) >= n_chains and found[n_chains - 1] >= n_draws:
-            return f"Nothing is lost: the draws are in the checkpoint {folder}."
+            return "The checkpoint is gone, too: what was found is in the memory of this process alone."
+        found = {task.number: (len(task.kept), len(task.infos)) for task in tasks}
+        if all(found.get(number) == made for number, made in enumerate(self.made)):
+            return f"Nothing is lost: it is in the checkpoint {folder}."
+        what = 0 if any(made[0] for made in self.made) else 1
+        has, all_of_them = (sum(one[what] for one in some) for some in (found.values(), self.made))
         return (
-            f"The checkpoint {folder} has {sum(found)} of {n_chains * n_draws} draws. "
+            f"The checkpoint {folder} has {has} of {all_of_them} {('draws', 'steps')[what]}. "
             "Save the fit elsewhere; if it cannot be, thali.resume makes the others again."
         )

@@ -1,6 +1,5 @@
 """A fit to a `.thali` file and back."""
 
-import hashlib
 import os
 import platform
 from functools import cache
@@ -8,39 +7,25 @@ from importlib.metadata import version
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy.sparse import issparse
 
 from thali.core.model import Model
-from thali.core.protocols.inference import Blockwise
 from thali.files import limits
 from thali.posteriors.base import Posterior
 from thali.posteriors.draws import Draws
 from thali.posteriors.ragged import Ragged
 from thali.posteriors.variational import Variational
 from thali.posteriors.variational_sums import VariationalSums
-from thali.running.blocks import BlockRun
-from thali.running.choose import Choice
-from thali.running.rows import Stream
 from thali.storage import archive as files
 from thali.storage.integrity import (
     check_about,
     check_draws,
     check_history,
-    check_stream,
     check_variational,
     table_of_pairs,
 )
 from thali.storage.packing import pack, unpack
 from thali.storage.spec_json import from_json, to_json
-
-
-def fingerprint(X: Any) -> str:
-    """A digest that tells one data set from another; a sparse one from its dense form, too."""
-    if issparse(X):
-        parts = X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data
-        return hashlib.sha256(repr(X.shape).encode() + b"".join(part.tobytes() for part in parts)).hexdigest()
-    X = np.where(np.isnan(X), np.nan, X + 0.0)  # there is more than one NaN, and more than one zero
-    return hashlib.sha256(repr(X.shape).encode() + X.tobytes()).hexdigest()
+from thali.storage.streams import Stream
 
 
 @cache
@@ -55,6 +40,13 @@ def other_versions(meta: dict[str, Any]) -> str:
     its = {"thali": meta.get("thali"), **(meta.get("versions") or {})}
     others = [name for name in mine if name != "python" and its.get(name) != mine[name]]
     return ", ".join(f"{name} {str(its.get(name))[:40]} (now {mine[name]})" for name in others)
+
+
+class Choice(NamedTuple):
+    """The inference that is used, and why."""
+
+    inference: Any
+    reason: str
 
 
 class About(NamedTuple):
@@ -100,17 +92,20 @@ class About(NamedTuple):
 STOPS = (None, "interrupt", "max_time", "target_ess", "error")
 
 
-class SavedFit(NamedTuple):
-    """All that a fitted estimator holds."""
+class Outcome(NamedTuple):
+    """What a fit found: whoever fits, goes on, takes up a run or loads a file gives one, and the estimator shows it."""
 
     about: About
     posterior: Any  # Draws, or Variational
     history: dict[str, np.ndarray]
-    stream: Stream | BlockRun | None = None
     stopped_by: str | None = None  # what ended the fit early
+    stream: Stream | None = None  # what goes on with more rows, if the inference can
+    words: str = ""  # what there is of a fit that was ended early
+    left: Any = None  # the folder of its run, until it is saved
+    error: BaseException | None = None  # that ended it, and is raised once what was found before is shown
 
 
-def save(fit: SavedFit, path: str | os.PathLike[str]) -> None:
+def save(fit: Outcome, path: str | os.PathLike[str]) -> None:
     arrays = {f"history/{name}": values for name, values in fit.history.items()}
     meta = fit.about.to_meta()
     if isinstance(fit.posterior, Variational):
@@ -142,8 +137,11 @@ def _draws_to_arrays(posterior: Draws) -> dict[str, np.ndarray]:
     return arrays
 
 
-def load(path: str | os.PathLike[str]) -> SavedFit:
-    """Nothing in the file is executed; a damaged one gives an InvalidFileError."""
+def load(path: str | os.PathLike[str]) -> Outcome:
+    """Nothing in the file is executed; a damaged one gives an InvalidFileError.
+
+    Whether a stream of rows can go on from there is for its shape to judge.
+    """
     meta, arrays = files.read(path)
     with files.blamed(path):
         about = About.from_meta(meta)
@@ -156,16 +154,11 @@ def load(path: str | os.PathLike[str]) -> SavedFit:
         history = _group(arrays, "history/")
         check_history(history, posterior, about)
         posterior.row_digests = _row_digests(arrays, posterior)
-        stream = None
-        if "stream" in meta:
-            kind = BlockRun if isinstance(about.choice.inference, Blockwise) else Stream
-            stream = kind.from_file(meta["stream"], arrays, about.choice.inference, about.model)
-            check_stream(stream, posterior, about)
-            posterior.filters = stream.filters()
+        stream = Stream.from_file(meta["stream"], arrays, about.n_dims) if "stream" in meta else None
         stopped_by = meta.get("stopped_by")  # which older versions did not keep
         if stopped_by not in STOPS:
             raise ValueError("it was stopped by nothing that we know")
-        return SavedFit(about, posterior, history, stream, stopped_by)
+        return Outcome(about, posterior, history, stopped_by, stream)
 
 
 def _draws(arrays: dict[str, np.ndarray], about: About) -> Draws:

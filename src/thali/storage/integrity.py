@@ -66,15 +66,6 @@ def check_history(history: dict[str, Array], posterior: Posterior, about: Any) -
         raise ValueError("its history is that of other chains")
 
 
-def check_stream(stream: Any, posterior: Posterior, about: Any) -> None:
-    """What goes on with more rows belongs to the same fit."""
-    if isinstance(posterior, Draws):
-        if stream.rows.shape != (posterior.n_rows, about.n_dims) or len(stream.chains) != posterior.n_chains:
-            raise ValueError("its rows are not those of its draws")
-    else:
-        check_variational(about.choice.inference.posterior(stream.state), about)
-
-
 def check_draws(posterior: Draws, n_dims: int) -> None:
     """All arrays of a posterior have the sizes that follow from each other, and finite numbers in their domains."""
     draws, Z, books = posterior.draws, posterior.packed_z, posterior.codebooks

@@ -129,7 +129,7 @@ def _put_together(kind: str, parts: dict[str, Any]) -> Any:
         wrong = [key for key, hint in _hints(found).items() if not _is(parts[key], hint)]
         if wrong:
             raise ValueError(f"{name}.{wrong[0]} is a {type(parts[wrong[0]]).__name__}, which it cannot be")
-        return found(**parts)
+        return found(**{key: _as(value, _hints(found).get(key)) for key, value in parts.items()})
     if sort == "codebook":
         book = kind_of(name)
         if book is None or not issubclass(book, Codebook):
@@ -144,6 +144,15 @@ def _put_together(kind: str, parts: dict[str, Any]) -> Any:
 def _hints(kind: type) -> dict[str, Any]:
     """What the fields of a NamedTuple may hold."""
     return get_type_hints(kind)
+
+
+def _as(value: Any, hint: Any) -> Any:
+    """The value with tuples where a field has them; they are lists in a file."""
+    if get_origin(hint) is tuple:
+        return tuple(value)
+    if get_origin(hint) is dict and get_origin(get_args(hint)[1]) is tuple:
+        return {key: tuple(inner) for key, inner in value.items()}
+    return value
 
 
 def _is(value: Any, hint: Any) -> bool:

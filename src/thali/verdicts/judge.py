@@ -4,7 +4,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from thali.core.protocols.inference import Blockwise, Optimiser
 from thali.verdicts.chains import Agreement, Diagnosis, agree, diagnose, diagnose_filters, filter_verdict, verdict
 from thali.verdicts.passes import Passes
 from thali.verdicts.restarts import Restarts
@@ -52,10 +51,10 @@ def _stopped_early(inference: Any, history: dict[str, Any]) -> str:
 
 
 def _judge(inference: Any, posterior: Any, history: dict[str, Any]) -> Judgement:
-    if isinstance(inference, Blockwise):
+    if inference.shape == "blocks":
         passes = Passes.of(history, estimated=not inference.memoised)
         return Judgement({}, passes.agreement(), passes.settled, passes.verdict())
-    if isinstance(inference, Optimiser):
+    if inference.shape == "restarts":
         restarts = Restarts.of(history)
         return Judgement({}, restarts.agreement(), restarts.converged, restarts.verdict())
     filters = posterior.filters

@@ -77,12 +77,12 @@ def fit(
     ] = None,
     holdout: Annotated[float, typer.Option(help="Hide this share of the cells, and score their prediction.")] = 0.0,
     checkpoint: Annotated[
-        bool | None,
+        bool,
         typer.Option(
             "--checkpoint/--no-checkpoint",
-            help="Keep the run in OUTPUT.run until it is finished; by default so if it is sampled.",
+            help="Keep the run in OUTPUT.run until it is finished, so that `thali resume` can go on with it.",
         ),
-    ] = None,
+    ] = True,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Threads; by default all cores. The result is the same.")
     ] = None,
@@ -102,8 +102,7 @@ def fit(
         raise typer.BadParameter(f"--holdout must be a share, from 0 to below 1. Got {holdout}.")
     output = _possible_output(file, output)
     claim = Claim(run_folder(output), replaces=overwrite)
-    make = checkpoint is not False
-    with claimed(claim, output, make=make) if make or claim.folder.is_dir() else nullcontext():
+    with claimed(claim, output, make=checkpoint) if checkpoint or claim.folder.is_dir() else nullcontext():
         _check_output(output, overwrite)
         seed = secrets.randbelow(2**31) if seed is None else seed
         data = read_data(file, holdout, seed)
@@ -130,30 +129,20 @@ def fit(
         chosen, reason = choose(model.inference, model.prior, model.observation, *data.X.shape)
         if chosen is model.inference and inference is Inference.AUTO:  # only its settings were asked for
             reason = _sampler_reason(model, data.X.shape)
-        samples = hasattr(chosen, "n_draws")
-        if not samples:  # there are no draws to keep, nor to wait for
-            _refuse_for_climbs(target_ess, checkpoint)
-        if not samples or checkpoint is False:
+        samples = chosen.shape == "chains"
+        if not samples and target_ess is not None:  # there are no draws to wait for
+            raise typer.BadParameter("--target-ess is for samplers; leave it out, or add --inference sampler.")
+        if not checkpoint:
             model.set_params(checkpoint=None)
         say(data.reading, quiet=quiet or not data.reading)
         say(f"{file.name}  {data.describe()}  -> {_WORDS[observation]}", quiet=quiet)
         say(f"inference: {reason}", quiet=quiet)
-        runs = count(chains, "chain") if samples else count(chosen.n_restarts, "restart")
-        say(f"{runs} of {_plan(chosen)}, seed {seed}", quiet=quiet)
-        if samples:
-            compile_kernels(model.observation, quiet=quiet)
-        elif checkpoint is None:
-            say("without a checkpoint: if it is stopped it can only begin anew", quiet=quiet)
+        say(f"{_plan(chosen, chains)}, seed {seed}", quiet=quiet)
+        compile_kernels(model.observation, chosen, quiet=quiet)
         heldout = data.heldout_values if samples else None
         claim.command = {"file": str(file.resolve()), "holdout": holdout, "seed": seed}
         model = sample(lambda: model.fit(data.visible, heldout=heldout), data)
         report(model, data, output, claim, began, json=json, quiet=quiet)
-
-
-def _refuse_for_climbs(target_ess: float | None, checkpoint: bool | None) -> None:
-    for name, given in (("--target-ess", target_ess is not None), ("--checkpoint", bool(checkpoint))):
-        if given:
-            raise typer.BadParameter(f"{name} is for samplers; leave it out, or add --inference sampler.")
 
 
 def _possible_output(file: Path, output: Path | None) -> Path:
@@ -192,8 +181,14 @@ def _sampler_reason(model: Any, shape: tuple[int, ...]) -> str:
     return found.reason
 
 
-def _plan(inference: Any) -> str:
-    if not hasattr(inference, "n_draws"):
-        return f"at most {inference.max_iter} passes"
+def _plan(inference: Any, n_chains: int) -> str:
+    """What is going to be done: 4 chains of 500 warm-up sweeps and 500 draws."""
+    if inference.shape == "restarts":
+        return f"{count(inference.n_restarts, 'restart')} of at most {inference.max_iter} passes"
+    if inference.shape == "blocks":
+        return f"at most {inference.n_epochs} passes over blocks of {inference.batch_size} rows"
+    if inference.shape == "rows":
+        return f"{count(n_chains, 'filter')} of {inference.n_particles} particles"
     thin = f", each {inference.thin} sweeps apart" if inference.thin > 1 else ""
-    return f"{count(inference.n_warmup, 'warm-up sweep')} and {count(inference.n_draws, 'draw')}{thin}"
+    sweeps = f"{count(inference.n_warmup, 'warm-up sweep')} and {count(inference.n_draws, 'draw')}{thin}"
+    return f"{count(n_chains, 'chain')} of {sweeps}"

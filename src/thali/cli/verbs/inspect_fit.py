@@ -186,18 +186,25 @@ def _run(file: Path, folder: Path) -> dict[str, Any]:
         "n_dims": run.about.n_dims,
         "data_fingerprint": run.about.data_fingerprint,
         "data_file": data,
-        "n_steps_asked": inference.n_warmup + inference.n_draws * inference.thin,
-        "n_draws_asked": inference.n_draws,
+        **_asked_steps(inference),
         "chains": [
             {
                 "n_steps": len(chain.infos),
                 "n_draws": len(chain.kept),
-                "n_features": int(chain.infos[-1].n_features) if chain.infos else None,
+                "n_features": float(chain.infos[-1].n_features) if chain.infos else None,
             }
             for chain in chains
         ],
         "go_on_with": _go_on(file, folder, data),
     }
+
+
+def _asked_steps(inference: Any) -> dict[str, int | None]:
+    """How many steps and draws a chain was asked for; nobody knows how many passes an optimiser needs."""
+    if inference.shape != "chains":
+        return {"n_steps_asked": None, "n_draws_asked": None}
+    n_steps = inference.n_warmup + inference.n_draws * inference.thin
+    return {"n_steps_asked": n_steps, "n_draws_asked": inference.n_draws}
 
 
 def _go_on(file: Path, folder: Path, data: str | None) -> str:
@@ -209,9 +216,12 @@ def _go_on(file: Path, folder: Path, data: str | None) -> str:
 def _show_run(folder: Path, run: dict[str, Any]) -> None:
     show(f"{folder}: a run that is not finished", style="yellow")
     show(f"data          {_data(run)}{', ' + run['data_file'] if run['data_file'] else ''}")
-    show(f"chain   sweeps (of {run['n_steps_asked']})  draws (of {run['n_draws_asked']})  features in use")
+    samples = run["n_steps_asked"] is not None
+    steps = f"sweeps (of {run['n_steps_asked']})" if samples else "steps"
+    draws = f"  draws (of {run['n_draws_asked']})" if samples else ""
+    show(f"{'chain' if samples else 'part':<6}  {steps}{draws}  features in use")
     for number, chain in enumerate(run["chains"]):
-        sweeps = f"{chain['n_steps']:{len(str(run['n_steps_asked'])) + 12}}"
-        draws = f"{chain['n_draws']:{len(str(run['n_draws_asked'])) + 11}}"
-        show(f"{number:<6}  {sweeps}  {draws}  {'-' if chain['n_features'] is None else chain['n_features']:>15}")
+        made = f"  {chain['n_draws']:{len(draws) - 2}}" if samples else ""
+        in_use = "-" if chain["n_features"] is None else f"{chain['n_features']:g}"
+        show(f"{number:<6}  {chain['n_steps']:{len(steps)}}{made}  {in_use:>15}")
     show(f"go on with it: {run['go_on_with']}")

@@ -52,6 +52,8 @@ class ZChain(Spec):
     start: Any = setting("search", start_domain(*KINDS))
     moves: float = setting(0.1, share)
 
+    shape = "chains"
+
     @abstractmethod
     def sweep(self, rng: np.random.Generator, prior: Any, observation: Any, data: Any, local: Any) -> tuple[Any, float]:
         """(row variables after a sweep that leaves their posterior invariant, drift of what was kept in step)."""

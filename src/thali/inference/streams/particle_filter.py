@@ -20,6 +20,8 @@ from thali.core.spec import Spec, at_least, one_of, setting, share
 from thali.inference.samplers.chain import ZState, as_draw, log_joint
 from thali.kernels.bits.particles import pick_ancestors
 from thali.posteriors.base import Draw
+from thali.posteriors.draws import Draws
+from thali.verdicts.chains import Filters
 
 Array = np.ndarray
 
@@ -37,6 +39,10 @@ class FilterState(NamedTuple):
     hyper: dict[str, Array]  # "prior.mass": the value of each particle
     particles: Any
     log_evidence: float
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.X)
 
 
 @stored("RowRemarks")
@@ -75,6 +81,7 @@ class ParticleFilter(Spec):
     proposal: str = setting("gibbs", one_of("gibbs", "prior"))
     n_sweeps: int = setting(1, at_least(0))
 
+    shape = "rows"
     needs_prior = (Predictive,)
     needs_observation = (ParticleRows, ChainRows, CollapsedRows)
 
@@ -149,6 +156,33 @@ class ParticleFilter(Spec):
             observations[i] = observation.engine(ChainRows).resample(rng, model.observation, data, local)
         return model.observation.engine(ParticleRows).refreshed(particles, observations)
 
+    def posterior(self, tasks: Sequence[Any], model: Model) -> Draws:
+        """Equally weighted draws: as many from each filter as it has particles."""
+        posterior = Draws.from_chains(model, [self.draws(task.rng, task.state, model) for task in tasks])
+        posterior.filters = self.filters(tasks)
+        return posterior
+
+    def filters(self, tasks: Sequence[Any]) -> Filters:
+        """How the filters stand after the last row."""
+        last = [task.infos[-1] for task in tasks]
+        return Filters(
+            log_evidence=np.array([info.log_evidence for info in last]),
+            effective=np.array([info.effective for info in last]),
+            n_roots=np.array([len(np.unique(task.state.particles.roots)) for task in tasks]),
+            n_particles=self.n_draws,
+        )
+
+    def history(self, tasks: Sequence[Any]) -> dict[str, Array]:
+        """(filter, row) arrays: the estimate of log p(rows so far), effective particles and mean number of features."""
+        return {
+            name: np.array([[getattr(info, name) for info in task.infos] for task in tasks])
+            for name in ("log_evidence", "n_features", "effective")
+        }
+
+    def rows(self, tasks: Sequence[Any]) -> Array:
+        """All rows so far: particles are moved given all of them."""
+        return tasks[0].state.X
+
     def draws(self, rng: np.random.Generator, state: FilterState, model: Model) -> list[Draw]:
         """Particles in proportion to their weights, by one more systematic resampling that the filter does not see."""
         source = np.zeros(self.n_particles, np.int64)
@@ -171,6 +205,14 @@ class ParticleFilter(Spec):
             raise ValueError("it has another number of particles")
         _concrete(model, state.hyper, self.n_particles)
         model.observation.engine(ParticleRows).check_sound(state.particles, state.X)
+
+    def check_stream(self, tasks: Sequence[Any], posterior: Draws) -> None:
+        if len({task.state.X.tobytes() for task in tasks}) != 1:
+            raise ValueError("its filters have seen different rows")
+        if tasks[0].state.X.shape[0] != posterior.n_rows or len(tasks) != posterior.n_chains:
+            raise ValueError("its rows are not those of its draws")
+        if any(len(task.infos) != len(task.state.X) for task in tasks):
+            raise ValueError("it has not a remark on every row")
 
 
 def prior_tables(priors: Sequence[Any], n_before: int, n_rows: int) -> tuple[Array, Array]:

@@ -11,7 +11,8 @@ import numpy as np
 
 from thali.core.model import Model
 from thali.core.protocols.engines.mean_field import Family, MeanFieldRows, ScaledFeatures
-from thali.core.statistics import add
+from thali.core.registry import stored
+from thali.core.statistics import add, are_alike
 
 Array = np.ndarray
 
@@ -43,6 +44,7 @@ class Problem(NamedTuple):
         return self._replace(parts=self.parts[:n_parts], starts=self.starts[: n_parts + 1])
 
 
+@stored("MeanFieldState")
 class State(NamedTuple):
     """All factors, the sums over rows that go with them, and the bound that they have."""
 
@@ -78,6 +80,18 @@ def begin(problem: Problem, weights: Any, codes: Array, *, learn: bool = True) -
     local = tuple(engine.init_rows(part, codes[a:b]) for part, a, b in edges)
     q = engine.init_features(problem.data, codes.shape[1], problem.family)
     return refit(problem, local, q, weights, learn=learn)
+
+
+def check_factors(problem: Problem, n_features: int, q: Any, weights: Any, local: Any = None, sums: Any = None) -> None:
+    """A ValueError unless these factors (and sums), which may come from a file, have the forms that ours would have."""
+    if n_weights(problem.model.prior, weights) < n_features:
+        raise ValueError("it has more features than weights")
+    ours = begin(problem, weights, np.full((problem.n_rows, n_features), 0.5))
+    sound = are_alike(ours.weights, weights) and (local is None or are_alike(ours.local, local))
+    for mine, its in ((ours.q, q), (ours.statistics, sums)):  # dims without missing cells share what they can
+        sound = sound and (its is None or are_alike(mine, its, shared_axes=True))
+    if not sound:
+        raise ValueError("its factors do not fit the data")
 
 
 def strongest(problem: Problem, codes: Array, limit: int) -> Array:

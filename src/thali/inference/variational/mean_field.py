@@ -24,6 +24,7 @@ from thali.inference.variational.ascent import (
     State,
     ascend,
     begin,
+    check_factors,
     global_step,
     local_step,
     n_weights,
@@ -90,6 +91,7 @@ class MeanField(Spec):
     codes: str = setting("joint", one_of("joint", "independent"))
     precision: str = setting("double", one_of("double", "single"))
 
+    shape = "restarts"
     needs_prior = (VariationalWeights, AdaptiveWeights)
     needs_observation = (MeanFieldRows,)
 
@@ -222,6 +224,11 @@ class MeanField(Spec):
             signs = engine.signs(q)
             whole, q = engine.turned(whole, signs), engine.turned(q, signs)
         return Variational(data.problem.model, Factors(whole, q, weights, bound))
+
+    def check_sound(self, state: Any, model: Model, data: MeanFieldData) -> None:
+        if not isinstance(state, State) or state.n_features > data.scope.n_features or not np.isfinite(state.bound):
+            raise ValueError("its state is none of mean field")
+        check_factors(data.problem, state.n_features, state.q, state.weights, state.local, state.statistics)
 
     def remarks(self, data: MeanFieldData) -> dict[str, float]:
         return {"is_bound": 1.0}

@@ -17,10 +17,19 @@ from thali.core.protocols.engines.mean_field import Family, MeanFieldRows
 from thali.core.protocols.prior import AdaptiveWeights, VariationalWeights
 from thali.core.registry import stored
 from thali.core.spec import Domain, Spec, at_least, not_negative, one_of, setting
-from thali.core.statistics import add, combine, scale, subtract
+from thali.core.statistics import add, are_alike, combine, scale, subtract
 from thali.inference.restart import climb
 from thali.inference.starts.given import start_domain
-from thali.inference.variational.ascent import Problem, State, ascend, global_step, local_step, n_weights, split_rows
+from thali.inference.variational.ascent import (
+    Problem,
+    State,
+    ascend,
+    check_factors,
+    global_step,
+    local_step,
+    n_weights,
+    split_rows,
+)
 from thali.inference.variational.first_rows import first_rows
 from thali.inference.variational.mean_field import STARTS, MeanField
 from thali.inference.variational.structure_moves import improve, sort_features
@@ -91,6 +100,7 @@ class StochasticMeanField(Spec):
     codes: str = setting("joint", one_of("joint", "independent"))
     precision: str = setting("double", one_of("double", "single"))
 
+    shape = "blocks"
     needs_prior = (VariationalWeights, AdaptiveWeights)
     needs_observation = (MeanFieldRows,)
 
@@ -121,8 +131,8 @@ class StochasticMeanField(Spec):
         """Before the first block: features as in a fit of the rows X, which are some of n_rows (None: not known)."""
         first = self.first
         data = first.prepare(model, X)
-        restarts = [climb(rng, first, model, data, number, is_over) for number in range(self.n_restarts)]
-        best = max((restart.state for restart in restarts if restart is not None), key=lambda state: state.bound)
+        numbers = (number for number in range(self.n_restarts) if number == 0 or not is_over())
+        best = max((climb(rng, first, model, data, n, is_over) for n in numbers), key=lambda state: state.bound)
         problem = data.problem
         weights = best.weights
         if n_rows is not None and data.scope.can_grow:  # what that many rows may need
@@ -241,17 +251,36 @@ class StochasticMeanField(Spec):
         whole = type(parts[0])(*(np.concatenate(fields) for fields in zip(*parts, strict=True)))
         return Variational(state.model, Factors(whole, q, weights, state.bound))
 
+    def check_resumable(self, state: Any, model: Model, blocks: Any) -> None:
+        """A ValueError if the state, which comes from a file, is none in the middle of a pass over these blocks."""
+        if not isinstance(state, BlockState):
+            raise ValueError("its state is none of a fit by blocks")
+        _check_model(state, model)
+        known = set(range(blocks.n_blocks))
+        if not state.sums.keys() <= known or not state.local.keys() <= known:
+            raise ValueError("its blocks are not those of the data")
+        for index in state.local.keys() | {0}:
+            problem = split_rows(state.model, blocks.block(index), self.family)
+            local, sums = state.local.get(index), state.statistics
+            check_factors(problem, state.n_features, state.q, state.weights, local, sums)
+        if not all(are_alike(state.statistics, sums, shared_axes=True) for sums in state.sums.values()):
+            raise ValueError("its sums do not fit together")
+
     def check_sound(self, state: Any, model: Model) -> None:
         """A ValueError if the state, which comes from a file, does not fit the model or itself."""
         if not isinstance(state, BlockState) or state.n_rows < 1 or state.n_features != len(state.statistics.counts):
             raise ValueError("its state is none of a fit by blocks")
-        kinds = [type(part) for one in (state.model, model) for part in (one.prior, one.observation)]
-        if kinds[:2] != kinds[2:]:
-            raise ValueError("its state is that of another model")
+        _check_model(state, model)
         anew = _updated(state, state.statistics, state.n_rows, self.family)
         same = all(np.shape(mine) == np.shape(its) for mine, its in zip(anew.q, state.q, strict=True))
         if not same or not np.isfinite(anew.bound):
             raise ValueError("its factors do not fit its sums")
+
+
+def _check_model(state: BlockState, model: Model) -> None:
+    kinds = [type(part) for one in (state.model, model) for part in (one.prior, one.observation)]
+    if kinds[:2] != kinds[2:]:
+        raise ValueError("its state is that of another model")
 
 
 def _first_rows(problem: Problem, state: BlockState) -> tuple[Any, ...]:

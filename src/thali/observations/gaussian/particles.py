@@ -13,7 +13,7 @@ from thali.errors import InvalidParameterError
 from thali.kernels.bits.particles import filter_rows, rebuild_particles
 from thali.observations.gaussian.data import GaussianData
 from thali.observations.gaussian.model import GaussianModel
-from thali.observations.gaussian.room import room_for, with_room
+from thali.observations.gaussian.room import room_for, rung, with_room
 from thali.observations.gaussian.rows import BitRows, GaussianRows
 
 Array = np.ndarray
@@ -208,12 +208,12 @@ def _with_rows(particles: Particles, n_rows: int, n_cells: int) -> Particles:
     z, filled = particles.z, particles.filled
     wanted = particles.n_rows + n_rows
     if wanted > z.shape[1]:
-        larger = np.zeros((len(z), max(wanted, 3 * z.shape[1] // 2), z.shape[2]), np.uint8)
+        larger = np.zeros((len(z), rung(wanted), z.shape[2]), np.uint8)
         larger[:, : particles.n_rows] = z[:, : particles.n_rows]
         z = larger
     wanted = particles.n_cells + n_cells
     if wanted > filled.shape[1]:
-        longer = np.zeros((len(z), max(wanted, 3 * filled.shape[1] // 2)))
+        longer = np.zeros((len(z), rung(wanted)))
         longer[:, : particles.n_cells] = filled[:, : particles.n_cells]
         filled = longer
     return particles._replace(z=z, filled=filled)

@@ -7,6 +7,7 @@ from thali.errors import InvalidParameterError
 Array = np.ndarray
 
 _MOST = 2_000  # features: more of them take minutes a sweep
+_LOWEST = 16
 
 
 def room_for(K: int, n_rows: int, n_dims: int, new_rate: float) -> int:
@@ -22,6 +23,15 @@ def room_for(K: int, n_rows: int, n_dims: int, new_rate: float) -> int:
             "Let feature_var and noise_var be learned, set noise_floor, or lower the mass."
         )
     return min(2 * K, most)
+
+
+def rung(wanted: int) -> int:
+    """The next of a ladder of sizes, each half as large again: how much room there is must not depend on when it was
+    asked for."""
+    size = _LOWEST
+    while size < wanted:
+        size += size // 2
+    return size
 
 
 def with_room(Z: Array, gram: Array, cross: Array, room: int) -> tuple[Array, Array, Array]:
