@@ -10,7 +10,9 @@ All tolerances are computed from Monte Carlo error: `z_limit(n)` is the largest 
 with a false-alarm probability of 1e-4.
 """
 
-from thali.testing.checks import check_inference, check_observation, check_prior
+from thali.testing.contracts.inference import check_inference
+from thali.testing.contracts.observation import check_observation
+from thali.testing.contracts.prior import check_prior
 from thali.testing.enumerate import ExactPosterior, compare_with_exact, enumerate_posterior, sweep_against_exact
 from thali.testing.flows import Flows, flow_test
 from thali.testing.geweke import GewekeResult, geweke, geweke_sweeps
