@@ -24,7 +24,7 @@ class LaplaceNoise(Likelihood):
 
     # A number is a fixed hyperparameter, a distribution a learned one: `hyper`. What is never learned: `setting`.
     scale: Any = hyper(0.5, positive)
-    feature_var: float = setting(4.0, positive)
+    feature_var: float = setting(1.0, positive)
 
     # ---- what features are
 

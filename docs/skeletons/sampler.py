@@ -95,7 +95,7 @@ def prove(rng: np.random.Generator) -> None:
     X = np.array([[1.3, 0.6], [1.2, -1.8], [-0.1, -1.2]])
     for prior in (thali.BetaBernoulli(mass=1.0, n_features=2), thali.IBP(mass=0.8)):
         model = thali.core.model.Model(prior, likelihood)
-        thali.testing.check_inference(sampler, model, X, rng, n_steps=25, max_features=5)  # pure, and exact
+        thali.testing.check_inference(sampler, model, X, rng, n_steps=20, max_features=4)  # pure, and exact
 
 
 def prove_learning(rng: np.random.Generator) -> None:

@@ -26,7 +26,8 @@ def check_stream(
         assert len(remarks) == len(one_by_one) == len(X), f"There are {len(remarks)} remarks on {len(X)} rows."
         assert same(remarks, one_by_one), "Row by row, other things are said of the rows."
         assert same(*(s.bit_generator.state for s in streams)), "Row by row, it takes another number of draws."
-        ways = [inference.draws(stream, state, adapted) for stream, state in zip(streams, (whole, split), strict=True)]
+        ends = zip(copy.deepcopy(streams), copy.deepcopy((whole, split)), strict=True)
+        ways = [inference.draws(stream, state, adapted) for stream, state in ends]
         assert same(*ways), "Row by row, it ends in other draws."
         for info in remarks:
             assert math.isfinite(info.log_joint), f"log_joint is {info.log_joint}."
