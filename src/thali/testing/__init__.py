@@ -4,7 +4,9 @@
 * `flow_test`: detailed balance of a move, by its flows between classes of matrices.
 * `geweke`, `geweke_sweeps`: joint-distribution tests, with a compiled form for millions of replicates.
 * `sbc`: simulation-based calibration.
-* `check_prior`, `check_observation`, `check_inference`: every contract that a component must keep.
+* `check_prior`, `check_observation`, `check_inference`: every contract that a component of any kind must keep.
+
+docs/skeletons has a likelihood, a prior and a sampler to begin with, and shows how each is proved.
 
 All tolerances are computed from Monte Carlo error: `z_limit(n)` is the largest |z| that n statistics may show together
 with a false-alarm probability of 1e-4.
