@@ -15,6 +15,7 @@ from thali.testing.contracts.likelihood import check_likelihood
 COUNTS = {"weight_shape": 0.8, "weight_rate": 1.5, "feature_shape": 0.7, "feature_rate": 2.0}
 NORMAL = {"noise_var": 0.3, "feature_var": 1.2}
 DRAWS = 2000
+CALLS: list[int] = []
 
 
 def broken(base: type, **members: Any) -> type:
@@ -38,7 +39,9 @@ def half_empty(self: Any, X: Any) -> Any:
 
 
 def own_stream(self: Any, rng: Any, codes: np.ndarray, features: np.ndarray) -> np.ndarray:
-    return NoisyOr.sample_cells(self, np.random.default_rng(), codes, np.full_like(features, 0.5))
+    """Another one for each call: the first two differ."""
+    CALLS.append(1)
+    return NoisyOr.sample_cells(self, np.random.default_rng(len(CALLS) % 2), codes, np.full_like(features, 0.5))
 
 
 def guessing(self: Any, rng: Any, Z: np.ndarray, *, n_dims: int = 3, **more: Any) -> np.ndarray:

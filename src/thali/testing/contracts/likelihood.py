@@ -12,7 +12,7 @@ from thali.core.observation import Observation
 from thali.core.protocols.engines.chains import MarginalRows
 from thali.errors import InvalidDataError, InvalidParameterError
 from thali.testing.contracts.example import BITS, Example
-from thali.testing.contracts.laws import check_law
+from thali.testing.contracts.laws import check_law, is_binary
 from thali.testing.contracts.telling import contract, near, same, unchanged
 from thali.testing.zscores import z_limit, z_scores
 
@@ -35,9 +35,9 @@ def check_likelihood(observation: Any, rng: np.random.Generator, n_dims: int, n_
     tries = [observation.simulate(rng, BITS.copy(), codes=codes, n_dims=n_dims) for _ in range(_TRIES)]
     X = max(tries, key=lambda values: len(np.unique(values)))  # counts may all be zero
     example = Example(observation, rng, n_draws, codes, X)
-    many = _check_cells(example, features)
+    many, binary = _check_cells(example, features)
     _check_missing_cells(example, features)
-    _check_data(example, many)
+    _check_data(example, many, binary)
     with contract("adapt and draw must leave a concrete model concrete."), unchanged(X=X):
         for other in (observation.adapt(X), observation.draw(rng, n_dims)):
             assert type(other) is type(observation), f"Got {other!r}."
@@ -103,13 +103,14 @@ def _check_simulate(observation: Any, rng: np.random.Generator, codes: Array, fe
         _refused(InvalidParameterError, lambda: observation.simulate(rng, Z))
 
 
-def _check_cells(example: Example, features: Array) -> Array:
-    """Many draws of a row with both features, (n_draws, n_dims)."""
+def _check_cells(example: Example, features: Array) -> tuple[Array, bool]:
+    """(many draws of a row with both features, (n_draws, n_dims); whether cells are zero or one)."""
     observation, n_dims = example.observation, features.shape[1]
     codes = example.codes[1:2]
     many_codes = np.repeat(codes, example.n_draws, axis=0)
     bits = np.ones(many_codes.shape, dtype=np.uint8)
     many = observation.simulate(example.rng, bits, codes=many_codes, features=features)
+    binary = False
     for d in range(n_dims):
 
         def log_density(values: Array, d: int = d) -> Array:
@@ -122,12 +123,13 @@ def _check_cells(example: Example, features: Array) -> Array:
 
         with contract("simulate must draw from the density that log_prob says."):
             check_law(many[:, d], log_density)
+        binary |= bool(np.isin(many, (0.0, 1.0)).all()) and is_binary(log_density)
     with contract("reconstruct must give the mean of what simulate draws."):
         expected = np.asarray(observation.reconstruct(codes, features))
         assert expected.shape == (1, n_dims), f"Got shape {expected.shape}."
         z = np.abs(z_scores(many, expected[0])).max()
         assert z <= z_limit(n_dims), f"It is off by z = {z:.1f}."
-    return many
+    return many, binary
 
 
 def _check_missing_cells(example: Example, features: Array) -> None:
@@ -141,7 +143,7 @@ def _check_missing_cells(example: Example, features: Array) -> None:
         assert near(sum(parts), whole), f"All cells have {whole}, some {parts[0]} and the others {parts[1]}."
 
 
-def _check_data(example: Example, many: Array) -> None:
+def _check_data(example: Example, many: Array, binary: bool) -> None:
     observation, X = example.observation, example.X
     with contract("check_data must take what simulate gives, and leave its cells as they are."):
         for given in (X, example.holes, many):
@@ -159,7 +161,7 @@ def _check_data(example: Example, many: Array) -> None:
         wrong["a half, where cells are whole numbers"] = X + 0.5
         if values.min() >= 0:
             wrong["a negative cell, where none can be"] = X - values.max() - 1
-        if values.max() <= 1:
+        if binary:
             wrong["a two, where cells are zero or one"] = np.where(X.max() == X, 2.0, X)
     for what, bad in wrong.items():
         with contract(f"check_data must refuse {what} with InvalidDataError."):
