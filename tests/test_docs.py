@@ -31,3 +31,35 @@ def test_links_lead_somewhere():
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_contributing_speaks_of_files_that_are_there():
+    """Whatever stands in backticks and looks like a path in the repository is one."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    paths = re.findall(r"`((?:src|tests|docs)/[\w/.-]+)`", text)
+    assert len(paths) >= 8
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_contributing_names_what_there_is():
+    import thali.testing
+    from thali.core import spec
+    from thali.core.protocols import inference
+    from thali.inference.samplers.chain import ZChain
+
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    for name in ("check_prior", "check_observation", "check_inference", "geweke", "sbc", "flow_test", "z_limit"):
+        assert f"`{name}`" in text
+        assert name in thali.testing.__all__
+    for name, home in (
+        ("ScalarHypers", spec),
+        ("Optimiser", inference),
+        ("Streaming", inference),
+        ("Blockwise", inference),
+    ):
+        assert f"`{name}`" in text
+        assert hasattr(home, name)
+    assert "`sweep`" in text
+    assert hasattr(ZChain, "sweep")
+    for verb in re.findall(r"dev\.py ([\w-]+)", text):
+        assert f'"{verb}"' in (ROOT / "dev.py").read_text()

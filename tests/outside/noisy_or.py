@@ -1,4 +1,7 @@
-"""A likelihood that lives outside of thali: 0/1 data in which each feature may switch a dim on (noisy or)."""
+"""A likelihood that lives outside of thali: 0/1 data in which each feature may switch a dim on (noisy or).
+
+It is docs/skeletons/likelihood.py filled in: the five methods, and a check of the data.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,11 +23,7 @@ class NoisyOr(Likelihood):
     strength: Any = hyper(2.0, positive)
     leak: float = setting(0.05, unit_interval)
 
-    def check_data(self, X: Any) -> Array:
-        X = super().check_data(X)
-        if not np.isin(X[~np.isnan(X)], (0.0, 1.0)).all():
-            raise thali.InvalidDataError("X must hold zeros and ones, NaN where a cell is missing.")
-        return X
+    # ---- what features are
 
     def draw_features(self, rng: np.random.Generator, n_features: int, n_dims: int) -> Array:
         return rng.beta(self.strength, 1.0, (n_features, n_dims))
@@ -32,6 +31,8 @@ class NoisyOr(Likelihood):
     def log_features(self, features: Array) -> Array:
         inside = (features > 0) & (features < 1)
         return np.where(inside, np.log(self.strength) + (self.strength - 1) * np.log(np.abs(features)), -np.inf)
+
+    # ---- what data are, given codes and features
 
     def log_cells(self, X: Array, codes: Array, features: Array) -> Array:
         log_off = np.log1p(-self.leak) + codes @ np.log1p(-features)
@@ -43,3 +44,11 @@ class NoisyOr(Likelihood):
 
     def reconstruct(self, codes: Array, features: Array) -> Array:
         return -np.expm1(np.log1p(-self.leak) + codes @ np.log1p(-features))
+
+    # ---- optional
+
+    def check_data(self, X: Any) -> Array:
+        X = super().check_data(X)
+        if not np.isin(X[~np.isnan(X)], (0.0, 1.0)).all():
+            raise thali.InvalidDataError("X must hold zeros and ones, NaN where a cell is missing.")
+        return X

@@ -15,7 +15,7 @@ from thali.core.protocols.engines.chains import MarginalRows
 from thali.observations import Likelihood
 from thali.rng import make_generator
 from thali.storage import checkpoint
-from thali.testing import check_inference, geweke
+from thali.testing import check_inference, check_observation, geweke
 
 TRUTH = np.array([[0.9, 0.9, 0.9, 0.02, 0.02, 0.02], [0.02, 0.02, 0.02, 0.95, 0.9, 0.95]])
 SHORT = {"n_warmup": 4, "n_draws": 6}
@@ -37,7 +37,12 @@ def fitted(X: np.ndarray, **settings: Any) -> LatentFeatures:
 
 def test_it_is_short() -> None:
     own = [name for name, value in vars(NoisyOr).items() if callable(value) and not name.startswith("_")]
-    assert len(own) <= 8
+    assert len(own) == 6
+
+
+@pytest.mark.parametrize("model", [NoisyOr(strength=2.0, leak=0.05), Scaled()], ids=["bits", "weights"])
+def test_contract(model: Likelihood, rng: np.random.Generator) -> None:
+    check_observation(model, rng, n_draws=2000)
 
 
 def test_the_marginal_is_that_of_one_feature() -> None:

@@ -4,13 +4,17 @@
 * `flow_test`: detailed balance of a move, by its flows between classes of matrices.
 * `geweke`, `geweke_sweeps`: joint-distribution tests, with a compiled form for millions of replicates.
 * `sbc`: simulation-based calibration.
-* `check_prior`, `check_observation`, `check_inference`: every contract that a component must keep.
+* `check_prior`, `check_observation`, `check_inference`: every contract that a component of any kind must keep.
+
+docs/skeletons has a likelihood, a prior and a sampler to begin with, and shows how each is proved.
 
 All tolerances are computed from Monte Carlo error: `z_limit(n)` is the largest |z| that n statistics may show together
 with a false-alarm probability of 1e-4.
 """
 
-from thali.testing.checks import check_inference, check_observation, check_prior
+from thali.testing.contracts.inference import check_inference
+from thali.testing.contracts.observation import check_observation
+from thali.testing.contracts.prior import check_prior
 from thali.testing.enumerate import ExactPosterior, compare_with_exact, enumerate_posterior, sweep_against_exact
 from thali.testing.flows import Flows, flow_test
 from thali.testing.geweke import GewekeResult, geweke, geweke_sweeps

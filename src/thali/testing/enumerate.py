@@ -74,7 +74,7 @@ class Comparison(NamedTuple):
     names: list[str]
     estimates: Array  # (n_chains, n_statistics)
     expected: Array
-    kept: Array  # a K so rare that the chains hardly visit it has no normal error: False
+    kept: Array  # a K that the chains hardly visit, or hardly leave, has no normal error: False
 
     @property
     def error(self) -> Array:
@@ -135,7 +135,7 @@ def against_exact(
         estimates[chain] /= n_listed
     expected = exact_statistics(exact, n_rows, max_features)
     names = [f"P(K={k})" for k in range(length)] + [f"shared({i},{j})" for i, j in zip(*pairs, strict=True)]
-    often = expected[:length] * n_chains * n_steps >= 40
+    often = np.minimum(expected[:length], 1.0 - expected[:length]) * n_chains * n_steps >= 40
     return Comparison(names, estimates, expected, np.concatenate([often, np.ones(len(pairs[0]), dtype=bool)]))
 
 

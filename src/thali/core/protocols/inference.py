@@ -1,6 +1,6 @@
 """What an inference can do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -11,8 +11,13 @@ Generator = np.random.Generator
 
 @runtime_checkable
 class Inference(Protocol):
-    """What an inference needs of the other two, and its settings."""
+    """What an inference needs of the other two, its settings, and its shape: what its work consists of.
 
+    "chains" of draws (`Iterative`), "restarts" of an optimiser (`Optimiser`), "rows" that come once (`Streaming`), or
+    "blocks" of rows that may come again (`Blockwise`). The runner asks for no more.
+    """
+
+    shape: str
     needs_prior: tuple[type, ...]
     needs_observation: tuple[type, ...]
 
@@ -64,13 +69,17 @@ class Optimiser(Inference, Protocol):
     def posterior(self, rng: Generator, state: Any, model: Any, data: Any) -> Any:
         """That of the best state: a `thali.posteriors.draws.Posterior`."""
 
+    def check_sound(self, state: Any, model: Any, data: Any) -> None:
+        """A ValueError unless a restart on these data can be in this state, which may come from a file."""
+
     def remarks(self, data: Any) -> dict[str, float]:
         """What else there is to say of the run."""
 
 
 @runtime_checkable
 class Streaming(Inference, Protocol):
-    """An inference that takes rows as they come, each once. `state` is its own; it may change in place."""
+    """An inference that takes rows as they come, each once. `state` is its own, with `n_rows`, the number of rows so
+    far; it may change in place. The tasks of a run are filters: each has a stream `rng`, a `state`, and `infos`."""
 
     n_draws: int
 
@@ -78,10 +87,25 @@ class Streaming(Inference, Protocol):
         """The state before the first row, or an error if something in the model cannot be learned from a stream."""
 
     def absorb(self, rng: Generator, state: Any, model: Any, X: Array) -> tuple[Any, list[Any]]:
-        """(state, a remark on each row) after the rows of X. The result does not depend on how rows are batched."""
+        """(state, remarks) after the rows of X. The result does not depend on how rows are batched."""
 
     def draws(self, rng: Generator, state: Any, model: Any) -> list[Any]:
         """n_draws draws of the posterior given the rows so far. It leaves the state and `rng` as they are."""
+
+    def posterior(self, tasks: Sequence[Any], model: Any) -> Any:
+        """That of all filters together."""
+
+    def filters(self, tasks: Sequence[Any]) -> Any:
+        """How the filters stand, for the verdict; None if there is nothing to say."""
+
+    def history(self, tasks: Sequence[Any]) -> dict[str, Array]:
+        """(filter, remark) arrays."""
+
+    def rows(self, tasks: Sequence[Any]) -> Array | None:
+        """All rows so far; None if they are not kept."""
+
+    def check_stream(self, tasks: Sequence[Any], posterior: Any) -> None:
+        """A ValueError if the tasks, which come from a file, are not those of the posterior."""
 
     def check_sound(self, state: Any, model: Any) -> None:
         """A ValueError if the state, which comes from a file, does not fit the model or itself."""
@@ -125,3 +149,6 @@ class Blockwise(Inference, Protocol):
 
     def check_sound(self, state: Any, model: Any) -> None:
         """A ValueError if the state, which comes from a file, does not fit the model or itself."""
+
+    def check_resumable(self, state: Any, model: Any, blocks: Any) -> None:
+        """A ValueError if the state, which comes from a file, is none in the middle of a pass over these blocks."""
