@@ -16,7 +16,7 @@ from thali.cli.model_options import Inference
 from thali.storage import checkpoint
 
 KINDS = [str(kind) for kind in Inference if kind not in (Inference.AUTO, Inference.SAMPLER)]
-FIT = ("--seed", "3", "--chains", "2", "--offset", "learned")
+FIT = ("--seed", "3", "--chains", "2")
 OFTEN = """
 from thali.storage import checkpoint
 checkpoint.EVERY, checkpoint._SHARE, checkpoint._COST = 0.0, 0.0, 0.0
@@ -81,6 +81,9 @@ def ends_well(whole: Whole, delay: float) -> None:
         assert CliRunner().invoke(app, ["inspect", "x.thali.run"]).exit_code == 0
         assert CliRunner().invoke(app, ["resume", "x.thali", "--quiet"]).exit_code in (0, 3)
     assert Path("x.thali").read_bytes() == whole.content
+    assert (
+        CliRunner().invoke(app, ["inspect", "x.thali"]).exit_code == 0
+    )  # and what a kill at the very end left is gone
     assert not Path("x.thali.run").exists()
     Path("x.thali").unlink()
 

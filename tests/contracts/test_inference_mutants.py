@@ -237,9 +237,7 @@ def test_what_is_no_inference_is_told_what_it_lacks() -> None:
     class Shapeless(CollapsedGibbs):
         shape = "circle"
 
-    with pytest.raises(
-        AssertionError, match=r"\AAn inference must declare its shape.*'circle'"
-    ):
+    with pytest.raises(AssertionError, match=r"\AAn inference must declare its shape.*'circle'"):
         check(Shapeless())
 
 

@@ -67,6 +67,7 @@ def run(
         for watcher in watch:
             watcher()
 
+    clock.set_aside(shape.share_at_end)
     with clock.listening(lambda: shape.n_kept() == n_before):
         shape.prepare()
         if shape.in_step and len(tasks) == 1:  # in this thread, so that a warning points at the line that called us

@@ -14,6 +14,8 @@ from thali.numerics.blas import one_blas_thread
 from thali.posteriors.draws import Draws
 from thali.verdicts.chains import R_HAT_LIMIT, diagnose
 
+_LONGEST = 10.0  # seconds that are kept for the end
+
 
 @contextmanager
 def on_stop_signal(action: Callable[[], None]) -> Iterator[None]:
@@ -38,21 +40,25 @@ class Clock:
 
     def __init__(self, max_time: float | None, *, patient: bool = False) -> None:
         self.max_time, self.patient = max_time, patient
-        self._begin = time.monotonic()
+        self._begin, self._set_aside = time.monotonic(), 0.0
         self.interrupted = False
         self.at_once = False  # whether the signal came before there was anything to keep
         self.has_ended = False  # by the runner itself
 
-    def _is_past(self, share: float) -> bool:
-        return self.max_time is not None and time.monotonic() - self._begin > share * self.max_time
+    def _is_past(self, seconds: float) -> bool:
+        return self.max_time is not None and time.monotonic() - self._begin > seconds
+
+    def set_aside(self, share: float) -> None:
+        """Keep a share of the time, or some seconds, for what has to be done with what was found."""
+        self._set_aside = min(share * (self.max_time or 0.0), _LONGEST)
 
     @property
     def is_late(self) -> bool:
-        return self._is_past(1.0)
+        return self._is_past((self.max_time or 0.0) - self._set_aside)
 
     def is_late_to_calibrate(self) -> bool:
         """Whether a third of the time is over, which is all that there is for calibration."""
-        return self._is_past(1 / 3)
+        return self._is_past((self.max_time or 0.0) / 3)
 
     def is_over(self) -> bool:
         """Whether nothing should be begun that can be left out."""

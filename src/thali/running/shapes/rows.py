@@ -16,7 +16,7 @@ from thali.storage.streams import Stream
 from thali.storage.tasks import Task
 
 _STEP = 0.2  # seconds that a step should take
-_FEW = 4  # rows of the first one
+_FEW = 1  # rows of the first one
 
 
 class Rows(Shape):
@@ -25,6 +25,7 @@ class Rows(Shape):
 
     word = "filter"
     in_step = True
+    share_at_end = 0.45  # every particle becomes a draw
     useless = ("target_ess", "heldout")
     why_useless = "is for samplers that draw again and again; a stream ends with its last row"
 

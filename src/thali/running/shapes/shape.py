@@ -32,6 +32,7 @@ class Shape(ABC):
     word: ClassVar[str]  # for a task
     turn: ClassVar[float] = math.inf  # seconds for which a task keeps its thread while others wait
     in_step: ClassVar[bool] = False  # whether no task may go further than the others
+    share_at_end: ClassVar[float] = 0.0  # of the time, for making an outcome of what the tasks found
     useless: ClassVar[tuple[str, ...]] = ()  # settings that it has no use for,
     why_useless: ClassVar[str] = ""  # and why
 
