@@ -81,9 +81,7 @@ def ends_well(whole: Whole, delay: float) -> None:
         assert CliRunner().invoke(app, ["inspect", "x.thali.run"]).exit_code == 0
         assert CliRunner().invoke(app, ["resume", "x.thali", "--quiet"]).exit_code in (0, 3)
     assert Path("x.thali").read_bytes() == whole.content
-    assert (
-        CliRunner().invoke(app, ["inspect", "x.thali"]).exit_code == 0
-    )  # and what a kill at the very end left is gone
+    assert CliRunner().invoke(app, ["inspect", "x.thali"]).exit_code == 0  # what a kill at the end left is gone
     assert not Path("x.thali.run").exists()
     Path("x.thali").unlink()
 
