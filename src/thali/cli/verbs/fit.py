@@ -14,13 +14,27 @@ from thali.cli.console import count, say
 from thali.cli.input import read_data
 from thali.cli.model_options import (
     Inference,
-    Noise,
     Observation,
-    Offset,
     Prior,
     make_estimator,
     make_observation,
     make_prior,
+)
+from thali.cli.options import (
+    Chains,
+    DataFile,
+    Jobs,
+    MaxTime,
+    NoiseFloor,
+    NoiseLevels,
+    NumberOfDraws,
+    ObservationModel,
+    OffsetOfRows,
+    Quiet,
+    Seed,
+    SummaryAsJson,
+    TargetEss,
+    Warmup,
 )
 from thali.cli.warm_up import compile_kernels
 from thali.errors import InvalidFileError, InvalidParameterError
@@ -35,46 +49,31 @@ _WORDS = {
 
 
 def fit(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Data: csv, tsv, txt (also .gz), npy, npz, parquet.")],
+    file: DataFile,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Where to save; by default the name of FILE with .thali, here."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists.")] = False,
-    observation: Annotated[
-        Observation, typer.Option(help="How a row comes about from its features.")
-    ] = Observation.LINEAR_GAUSSIAN,
+    observation: ObservationModel = Observation.LINEAR_GAUSSIAN,
     prior: Annotated[Prior, typer.Option(help="Features without bound, or at most --max-features.")] = Prior.IBP,
     max_features: Annotated[int | None, typer.Option(min=1, help="The bound of beta-bernoulli.")] = None,
     mass: Annotated[
         float | None, typer.Option(help="Features that a row is expected to have; learned if not given.")
     ] = None,
-    noise: Annotated[
-        Noise | None, typer.Option(help="One noise level for all dims (linear-gaussian), or one for each (others).")
-    ] = None,
-    noise_floor: Annotated[
-        float | None,
-        typer.Option(help="Least noise, as a share of a dim's variance; 0 (linear-gaussian) or found (others)."),
-    ] = None,
-    offset: Annotated[
-        Offset | None, typer.Option(help="A row without features is zero (linear-gaussian), or learned (others).")
-    ] = None,
+    noise: NoiseLevels = None,
+    noise_floor: NoiseFloor = None,
+    offset: OffsetOfRows = None,
     inference: Annotated[
         Inference, typer.Option(help="Draws from the posterior, or an approximation for large data; auto: by size.")
     ] = Inference.AUTO,
-    chains: Annotated[int, typer.Option(min=1, help="Chains, compared to judge convergence.")] = 4,
-    warmup: Annotated[int | None, typer.Option(min=0, help="Sweeps before the first draw; by default 500.")] = None,
-    draws: Annotated[int | None, typer.Option(min=1, help="Draws kept from each chain; by default 500.")] = None,
+    chains: Chains = 4,
+    warmup: Warmup = None,
+    draws: NumberOfDraws = None,
     thin: Annotated[int | None, typer.Option(min=1, help="Sweeps from draw to draw; by default 1.")] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Makes the run repeatable; drawn and shown if not given.")
-    ] = None,
-    max_time: Annotated[
-        float | None, typer.Option(min=1, help="Stop after so many seconds, with what there is by then.")
-    ] = None,
-    target_ess: Annotated[
-        float | None, typer.Option(min=1, help="Stop once the draws are worth so many independent ones.")
-    ] = None,
+    seed: Seed = None,
+    max_time: MaxTime = None,
+    target_ess: TargetEss = None,
     holdout: Annotated[float, typer.Option(help="Hide this share of the cells, and score their prediction.")] = 0.0,
     checkpoint: Annotated[
         bool,
@@ -83,11 +82,9 @@ def fit(
             help="Keep the run in OUTPUT.run until it is finished, so that `thali resume` can go on with it.",
         ),
     ] = True,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Threads; by default all cores. The result is the same.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Write a summary to standard output.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but warnings and errors.")] = False,
+    jobs: Jobs = None,
+    json: SummaryAsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Find the features in FILE and save the fit.
 

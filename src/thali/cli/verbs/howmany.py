@@ -1,7 +1,6 @@
 """`thali howmany`: the number of features in a file, how sure it is, and why."""
 
 import secrets
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,40 +8,39 @@ import typer
 from thali.cli.after_fit import sample
 from thali.cli.console import Code, say, show, show_json
 from thali.cli.input import read_data
-from thali.cli.model_options import Noise, Observation, Offset, Prior, make_estimator, make_observation, make_prior
+from thali.cli.model_options import Observation, Prior, make_estimator, make_observation, make_prior
+from thali.cli.options import (
+    Chains,
+    DataFile,
+    Jobs,
+    MaxTime,
+    NoiseFloor,
+    NoiseLevels,
+    NumberOfDraws,
+    ObservationModel,
+    OffsetOfRows,
+    Quiet,
+    Seed,
+    Warmup,
+)
 from thali.cli.warm_up import compile_kernels
 from thali.errors import InvalidParameterError
 
 
 def howmany(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Data: csv, tsv, txt (also .gz), npy, npz, parquet.")],
-    observation: Annotated[
-        Observation, typer.Option(help="How a row comes about from its features.")
-    ] = Observation.LINEAR_GAUSSIAN,
-    noise: Annotated[
-        Noise | None, typer.Option(help="One noise level for all dims (linear-gaussian), or one for each (others).")
-    ] = None,
-    noise_floor: Annotated[
-        float | None,
-        typer.Option(help="Least noise, as a share of a dim's variance; 0 (linear-gaussian) or found (others)."),
-    ] = None,
-    offset: Annotated[
-        Offset | None, typer.Option(help="A row without features is zero (linear-gaussian), or learned (others).")
-    ] = None,
-    chains: Annotated[int, typer.Option(min=1, help="Chains, compared to judge convergence.")] = 4,
-    warmup: Annotated[int | None, typer.Option(min=0, help="Sweeps before the first draw; by default 500.")] = None,
-    draws: Annotated[int | None, typer.Option(min=1, help="Draws kept from each chain; by default 500.")] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Makes the run repeatable; drawn and shown if not given.")
-    ] = None,
-    max_time: Annotated[
-        float | None, typer.Option(min=1, help="Stop after so many seconds, with what there is by then.")
-    ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Threads; by default all cores. The result is the same.")
-    ] = None,
+    file: DataFile,
+    observation: ObservationModel = Observation.LINEAR_GAUSSIAN,
+    noise: NoiseLevels = None,
+    noise_floor: NoiseFloor = None,
+    offset: OffsetOfRows = None,
+    chains: Chains = 4,
+    warmup: Warmup = None,
+    draws: NumberOfDraws = None,
+    seed: Seed = None,
+    max_time: MaxTime = None,
+    jobs: Jobs = None,
     json: Annotated[bool, typer.Option("--json", help="Write the answer as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but warnings and errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Say how many features FILE has, how sure that is, and why. Nothing is saved.
 

@@ -9,6 +9,7 @@ import typer
 from thali.cli.after_fit import claimed, report, run_folder, sample
 from thali.cli.console import say
 from thali.cli.input import read_data
+from thali.cli.options import Jobs, MaxTime, Quiet, SummaryAsJson, TargetEss
 from thali.errors import InvalidFileError
 from thali.storage.claims import Claim, holds_run, sweep
 
@@ -16,13 +17,11 @@ from thali.storage.claims import Claim, holds_run, sweep
 def resume(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The .thali file of a fit that was stopped.")],
     data: Annotated[Path | None, typer.Option(help="The data, if their file was moved.")] = None,
-    max_time: Annotated[float | None, typer.Option(min=1, help="Stop after so many seconds from now.")] = None,
-    target_ess: Annotated[float | None, typer.Option(min=1, help="Stop once the draws are worth so many.")] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Threads; by default all cores. The result is the same.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Write a summary to standard output.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but warnings and errors.")] = False,
+    max_time: MaxTime = None,
+    target_ess: TargetEss = None,
+    jobs: Jobs = None,
+    json: SummaryAsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Go on with a fit that was stopped: by Ctrl-C, by --max-time, by a crash.
 
