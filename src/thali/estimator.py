@@ -37,30 +37,55 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     Parameters
     ----------
-    observation : how a row comes about from its features; None means LinearGaussian().
-    prior : the prior over which row has which feature; None means IBP().
-    inference : "auto", or an inference such as CollapsedGibbs(n_draws=1000).
-    n_chains : independent chains, compared to judge convergence. An optimiser has restarts instead.
-    n_jobs : threads; None or -1 for as many as there are cores. The result does not depend on it.
-    random_state : an integer makes the run reproducible bit for bit.
-    verbose : True or 1 shows progress, False or 0 does not; None shows it on a terminal.
-    max_time : seconds after which a fit ends, with what it has by then; `check()` says what that is worth.
-    target_ess : the sampling ends as soon as every label-free summary has this effective sample size and the chains
-        agree. Where that is depends on the draws alone, not on the clock.
-    checkpoint : a folder in which a run is kept every few seconds. After a crash, Ctrl-C or `max_time`,
+    observation : Observation or None
+        How a row comes about from its features. None means LinearGaussian().
+    prior : Prior or None
+        The prior over which row has which feature. None means IBP().
+    inference : Inference or "auto"
+        How the posterior is found, such as CollapsedGibbs(n_draws=1000). "auto" chooses by the model and the data.
+    n_chains : int
+        Independent chains (or filters), compared to judge convergence. An optimiser has restarts instead.
+    n_jobs : int or None
+        Threads. None or -1 means as many as there are cores. The result does not depend on it.
+    random_state : int, Generator, RandomState or None
+        An integer makes the run reproducible bit for bit.
+    verbose : bool or None
+        True or 1 shows progress, False or 0 does not. None shows it on a terminal.
+    max_time : float or None
+        Seconds after which a fit ends, with what it has by then. `check()` says what that is worth.
+    target_ess : float or None
+        The sampling ends as soon as every label-free summary has this effective sample size and the chains agree.
+        Where that is depends on the draws alone, not on the clock.
+    checkpoint : path or None
+        A folder in which a run is kept every few seconds. After a crash, Ctrl-C or `max_time`,
         `thali.resume(folder, X)` goes on to the same bits. `save` removes it once the run is finished.
 
     Attributes
     ----------
-    n_components_ : number of features that persist, most frequent first. Others come and go: `k_posterior_` is
-        {K: probability} of the number in use at a time, those included.
-    components_ : (n_components_, n_dims) their posterior means. stability_ : the share of all draws that have each.
-    posterior_ : all draws, or the factors of a variational fit. history_ : traces, warm-up included.
-    inference_ : what was used, and why.
-    converged_ : whether all chains agree; `check()` says it in words. diagnostics_ : R-hat and ESS by summary.
-    stopped_by_ : None if all draws were made, else "interrupt", "max_time" or "target_ess".
-    interrupted_ : whether Ctrl-C or SIGTERM ended the sampling early; what was drawn until then is kept.
-    log_evidence_ : an estimate of log p(X), from an inference that gives one.
+    n_components_ : int
+        Number of features that persist, most frequent first.
+    components_ : ndarray of shape (n_components_, n_dims)
+        Their posterior means.
+    stability_ : ndarray of shape (n_components_,)
+        The share of all draws that have each.
+    k_posterior_ : dict
+        {K: probability} of the number of features in use at a time, those included that come and go.
+    posterior_ : Posterior
+        All draws, or the factors of a variational fit.
+    history_ : dict of ndarray
+        Traces, warm-up included.
+    inference_ : Choice
+        What was used, and why.
+    converged_ : bool
+        Whether all chains agree. `check()` says it in words.
+    diagnostics_ : dict
+        R-hat and effective sample size by summary.
+    stopped_by_ : str or None
+        None if the fit came to its end, else "interrupt", "max_time" or "target_ess".
+    interrupted_ : bool
+        Whether Ctrl-C or SIGTERM ended the fit early. What was found until then is kept.
+    log_evidence_ : float
+        An estimate of log p(X), from an inference that gives one.
     """
 
     def __init__(
