@@ -29,7 +29,7 @@ from thali.observations.gaussian.column_moves import GaussianColumnMoves
 from thali.observations.gaussian.conditional import ConditionalGaussian
 from thali.observations.gaussian.marginal import GaussianMarginal
 from thali.observations.gaussian.mean_field.bits import MeanFieldBits
-from thali.observations.gaussian.model import GaussianModel
+from thali.observations.gaussian.noisy_model import NoisyGaussian
 from thali.observations.gaussian.parallel import ParallelGaussian
 from thali.observations.gaussian.particles import GaussianParticles
 from thali.observations.gaussian.point import PointGaussian
@@ -40,7 +40,7 @@ from thali.observations.gaussian.starting import GaussianStart
 
 @stored("LinearGaussian")
 @dataclass(frozen=True, eq=False)
-class LinearGaussian(GaussianModel):
+class LinearGaussian(NoisyGaussian):
     """Binary features that add up, with Gaussian noise.
 
     noise_var: a positive number; an array with one per dim; a distribution (learned); PerDim() (learned, one per dim).

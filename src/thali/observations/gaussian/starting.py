@@ -59,10 +59,7 @@ class GaussianStart(Engine):
         return model.replace(**changes), chain.rows(data, codes, filled)
 
     def tempered(self, factor: float) -> GaussianModel:
-        """With `factor` times the noise variance and features of the same size."""
-        model = self.model
-        feature = model.feature_var / factor if model.per_dim else model.feature_var
-        return model.replace(noise_var=model.noise_var * factor, feature_var=float(feature))
+        return self.model.tempered(factor)
 
 
 def _probable_variance(law: Any, squares: Array) -> float:
