@@ -10,6 +10,7 @@ from thali.core.codebook import Codebook
 from thali.core.observation import Engine
 from thali.core.registry import stored
 from thali.kernels.bits.conditional_rows import draw_features
+from thali.numerics.truncated_normal import draw_truncated_normal
 from thali.observations.gaussian.codebook import GaussianCodebook
 from thali.observations.gaussian.data import GaussianData
 from thali.observations.gaussian.marginal import Spectrum, spectrum
@@ -26,8 +27,8 @@ class GaussianRows(NamedTuple):
 
     z: Array  # (n_rows, n_features) uint8
     gram: Array  # z'z, exact (whole numbers)
-    cross: Array  # z'X in the data's units, missing cells filled
-    filled: Array  # the missing cells, in row-major order
+    cross: Array  # z'X in the data's units, hidden cells filled
+    filled: Array  # the hidden cells (`GaussianData`), in row-major order
 
 
 class GaussianChain(Engine):
@@ -54,20 +55,22 @@ class GaussianChain(Engine):
     # ---- ChainRows
 
     def prepare(self, X: Array) -> GaussianData:
-        return GaussianData(self.model.from_origin(X))
+        return GaussianData(*self.model.cells(X))
 
     def place(self, data: GaussianData, codes: Array, X: Array) -> Any:
-        return self.rows(data, codes, X[data.missing])
+        return self.rows(data, codes, X[data.hidden])
 
     def completed(self, data: GaussianData, local: Any) -> Array:
         X = data.X.copy()
-        X[data.missing] = local.filled
+        X[data.hidden] = local.filled
         return X
 
     def check(self, data: GaussianData, local: Any) -> None:
         """The statistics are those of the codes, to rounding."""
-        if len(local.filled) != len(data.missing_dim):
+        if len(local.filled) != len(data.hidden_dim):
             raise ValueError("its missing cells are those of other data")
+        if not data.holds(local.filled):
+            raise ValueError("its cells lie outside of their intervals")
         anew = self.place(data, self.codes(local), self.completed(data, local))
         if type(anew) is not type(local):
             raise ValueError("its row variables are those of another model")
@@ -103,7 +106,7 @@ class GaussianChain(Engine):
         """V'V and V'X, from scratch."""
         dense = np.asarray(codes, dtype=float)
         cross = dense.T @ data.X
-        if data.any_missing:
+        if data.any_hidden:
             cross += (data.sparse(filled).T @ dense).T
         return dense.T @ dense, cross
 
@@ -123,6 +126,22 @@ class GaussianChain(Engine):
         if scale is not None:
             square = square / scale**2
         return spectrum(local.gram, self.standard_cross(local), float(square.sum()), data.n_rows, data.n_dims)
+
+    def redraw_cells(self, rng: Generator, data: GaussianData, local: Any) -> Any:
+        """Row variables with all hidden cells drawn anew, if some of them have bounds: features given the codes and X,
+        then each cell given the features, which are forgotten. It ends every sweep."""
+        if data.bounds is None:  # cells that may lie anywhere were drawn with the bits
+            return local
+        model, codes = self.model, self.codes(local)
+        mean = np.asarray(codes, dtype=float) @ self.drawn_features(rng, local)
+        if model.units[1] is not None:
+            mean *= model.units[1]
+        if model.offset is not None:
+            mean += model.offset
+        sd = np.sqrt(np.broadcast_to(model.noise_var, data.n_dims))[data.hidden_dim]
+        # eq: own.interval-cells
+        filled = draw_truncated_normal(rng, mean[data.hidden], sd, *data.bounds)
+        return self.rows(data, codes, filled)
 
     def drawn_features(self, rng: Generator, local: Any) -> Array:
         """Features given the codes and X, in the units of the standardised data."""
