@@ -53,6 +53,7 @@ class LinearGaussian(NoisyGaussian):
     round ones near the data in dims that lie 2^10 sds or more from zero, if there is an offset.
     """
 
+    words: ClassVar[str] = "linear-Gaussian"
     code_kind: ClassVar[CodeKind] = "bits"
     engines = MappingProxyType(
         {

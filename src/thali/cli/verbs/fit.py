@@ -26,13 +26,6 @@ from thali.cli.warm_up import compile_kernels
 from thali.errors import InvalidFileError, InvalidParameterError
 from thali.storage.claims import Claim, holds_run
 
-_WORDS = {
-    Observation.LINEAR_GAUSSIAN: "linear-Gaussian",
-    Observation.FACTOR_ANALYSIS: "factor analysis",
-    Observation.ICA: "independent components",
-    Observation.POISSON_GAMMA: "counts",
-}
-
 
 def fit(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Data: csv, tsv, txt (also .gz), npy, npz, parquet.")],
@@ -136,7 +129,7 @@ def fit(
         if not samples or checkpoint is False:
             model.set_params(checkpoint=None)
         say(data.reading, quiet=quiet or not data.reading)
-        say(f"{file.name}  {data.describe()}  -> {_WORDS[observation]}", quiet=quiet)
+        say(f"{file.name}  {data.describe()}  -> {model.observation.words}", quiet=quiet)
         say(f"inference: {reason}", quiet=quiet)
         runs = count(chains, "chain") if samples else count(chosen.n_restarts, "restart")
         say(f"{runs} of {_plan(chosen)}, seed {seed}", quiet=quiet)

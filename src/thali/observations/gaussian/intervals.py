@@ -36,10 +36,10 @@ class IntervalMarginal(Engine):
         for d in range(values.shape[1]):
             offset = 0.0 if model.offset is None else model.offset[d]
             unit = 1.0 if scale is None else scale[d]
-            column = [(part[:, d] - offset) / unit for part in (values, low, high)]
-            has_bound = np.isfinite(column[1]) | np.isfinite(column[2])
-            is_known = ~np.isnan(column[0]) & ~has_bound
-            total += _log_column(*column, cov, is_known, has_bound) - math.log(unit) * is_known.sum()
+            x, a, b = ((part[:, d] - offset) / unit for part in (values, low, high))
+            has_bound = np.isfinite(a) | np.isfinite(b)
+            is_known = ~np.isnan(x) & ~has_bound
+            total += _log_column(x, a, b, cov, is_known, has_bound) - math.log(unit) * float(is_known.sum())
         return total
 
     def log_codes(self, codes: Array) -> float:

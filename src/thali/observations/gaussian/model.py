@@ -42,7 +42,7 @@ class GaussianModel(Observation):
     noise_var: Any = 1.0
     feature_var: Any
     offset: Any = None
-    noise_floor: Any = 0.0
+    noise_floor: Any = None
     scale: Any = None
     origin: Any = None
 
@@ -73,7 +73,7 @@ class GaussianModel(Observation):
 
     def floor(self, n_dims: int) -> Array:
         """Smallest noise variance of each dim; none while it is only named, before `adapt` has seen the data."""
-        if isinstance(self.noise_floor, str):
+        if self.noise_floor is None or isinstance(self.noise_floor, str):
             return np.zeros(n_dims)
         return np.broadcast_to(self.noise_floor * (1.0 if self.scale is None else np.asarray(self.scale)), n_dims)
 
