@@ -31,7 +31,8 @@ SERVED = (
 @register("tests.Censored")
 @dataclass(frozen=True, eq=False)
 class Censored(LinearGaussian):
-    """Values above `limit` are known to lie above it, those below -limit in (-limit - 1, -limit); X has them at will."""
+    """Values above `limit` are known to lie above it, those below -limit in one of two intervals; X may have any
+    value there."""
 
     limit: float = setting(1.0, real)
     engines = MappingProxyType(
@@ -40,8 +41,10 @@ class Censored(LinearGaussian):
     )
 
     def cells(self, X: Any) -> Cells:
-        high, low = X > self.limit, X < -self.limit  # NaN is neither
-        lower = np.where(high, self.limit, np.where(low & (X > -self.limit - 1), -self.limit - 1, -np.inf))
-        upper = np.where(low, np.where(X > -self.limit - 1, -self.limit, -self.limit - 1), np.inf)
-        points = np.where(high, self.limit + 0.5, np.where(low, (np.maximum(lower, upper - 1) + upper) / 2, X))
+        edges = np.array([-np.inf, -self.limit - 1, -self.limit, self.limit, np.inf])
+        part = np.searchsorted(edges, np.where(np.isnan(X), 0.0, X), side="left") - 1
+        is_value = np.isnan(X) | (part == 2)
+        lower, upper = np.where(is_value, -np.inf, edges[part]), np.where(is_value, np.inf, edges[part + 1])
+        points = np.where(part == 3, self.limit + 0.5, np.minimum(upper, self.limit) - 0.5)
+        points = np.where(is_value, X, points)
         return Cells(points, lower, upper)

@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.special import gammaln, log_ndtr, ndtr, ndtri, xlogy
 
-from thali.core.binary import Array, check_binary
+from thali.core.binary import Array
 from thali.core.distributions import Gamma, NormalOffset
-from thali.core.observation import CodeKind
 from thali.core.protocols.engines.chains import (
     AuxiliaryRows,
+    BitEntropy,
     ChainRows,
     CollapsedRows,
     ColumnMoves,
@@ -44,6 +44,16 @@ from thali.observations.gaussian.starting import GaussianStart
 Generator = np.random.Generator
 
 
+def _checked(X: Array) -> Array:
+    other = X[~(np.isnan(X) | (X == 0.0) | (X == 1.0))]
+    if other.size:
+        raise InvalidDataError(
+            f"X must hold zeros and ones, NaN where a cell is missing. Got {other[0]:g}. "
+            "Recode it, or use an observation model of real numbers or counts."
+        )
+    return X
+
+
 class ProbitPredictions(RowEncoder, BitPredictions):
     """Predictions of zeros and ones. Given codes and the latent values of other rows, cells are independent."""
 
@@ -54,10 +64,10 @@ class ProbitPredictions(RowEncoder, BitPredictions):
         return ndtr(self._height(codes, codebook, 0))
 
     def log_cells(self, X: Array, codes: Array, codebook: GaussianCodebook) -> Array:
-        return log_ndtr((2.0 * X - 1.0) * self._height(codes, codebook, 0))
+        return log_ndtr((2.0 * _checked(X) - 1.0) * self._height(codes, codebook, 0))
 
     def log_rows(self, X: Array, codes: Array, codebook: GaussianCodebook, new_rate: float) -> Array:
-        ones, zeros, total = (X == 1.0).astype(float), (X == 0.0).astype(float), np.asarray(-np.inf)
+        ones, zeros, total = _checked(X) == 1.0, X == 0.0, np.asarray(-np.inf)
         for n in range(4 + int(new_rate + 6.0 * np.sqrt(new_rate)) if new_rate > 0 else 1):
             height = self._height(codes, codebook, n)
             log_share = xlogy(n, new_rate) - new_rate - gammaln(n + 1)  # of n unknown features
@@ -87,7 +97,6 @@ class Bernoulli(GaussianModel):
     offset: Any = hyper(NormalOffset(spread=4.0), offset_domain)
 
     words: ClassVar[str] = "zeros and ones"
-    code_kind: ClassVar[CodeKind] = "bits"
     engines = MappingProxyType(
         {
             ChainRows: BitRows,
@@ -97,6 +106,7 @@ class Bernoulli(GaussianModel):
             AuxiliaryRows: IntervalMarginal,
             CollapsedRows: CollapsedGaussian,
             ColumnMoves: GaussianColumnMoves,
+            BitEntropy: GaussianColumnMoves,
             ConditionalRows: ConditionalGaussian,
             ImportanceRows: ConditionalGaussian,
             ParallelRows: ParallelGaussian,
@@ -104,14 +114,7 @@ class Bernoulli(GaussianModel):
     )
 
     def check_data(self, X: Any) -> Array:
-        X = super().check_data(X)
-        other = X[~(np.isnan(X) | (X == 0.0) | (X == 1.0))]
-        if other.size:
-            raise InvalidDataError(
-                f"X must hold zeros and ones, NaN where a cell is missing. Got {other[0]:g}. "
-                "Recode it, or use an observation model of real numbers or counts."
-            )
-        return X
+        return _checked(super().check_data(X))
 
     def cells(self, X: Array) -> Cells:
         is_one, is_zero = X > 0.0, X <= 0.0  # a missing cell is neither
@@ -126,12 +129,6 @@ class Bernoulli(GaussianModel):
 
     def tempered(self, factor: float) -> Self:
         return self.replace(feature_var=float(self.feature_var / factor))  # the noise is the unit
-
-    def check_codes(self, codes: Any) -> Array:
-        return check_binary(codes).astype(float)
-
-    def draw_codes(self, rng: Generator, Z: Array) -> Array:
-        return Z
 
     def simulate(self, rng: Generator, Z: Array, **given: Any) -> Array:
         return (super().simulate(rng, Z, **given) > 0.0).astype(float)

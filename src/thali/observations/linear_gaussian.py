@@ -2,12 +2,8 @@
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
-
-from thali.core.binary import Array, check_binary
-from thali.core.observation import CodeKind
 from thali.core.protocols.engines.chains import (
     BitEntropy,
     ChainRows,
@@ -54,7 +50,6 @@ class LinearGaussian(NoisyGaussian):
     """
 
     words: ClassVar[str] = "linear-Gaussian"
-    code_kind: ClassVar[CodeKind] = "bits"
     engines = MappingProxyType(
         {
             ChainRows: BitRows,
@@ -73,9 +68,3 @@ class LinearGaussian(NoisyGaussian):
             PointRows: PointGaussian,
         }
     )
-
-    def check_codes(self, codes: Any) -> Array:
-        return check_binary(codes).astype(float)
-
-    def draw_codes(self, rng: np.random.Generator, Z: Array) -> Array:
-        return Z

@@ -13,7 +13,7 @@ from thali.rng import make_generator
 
 Array = np.ndarray
 
-_TOLERANCE = 1e-6  # of the probability of a box
+_TOLERANCE = 1e-5  # of the probability of a box
 _POINTS = 100_000  # at which it is looked at, at most
 
 

@@ -7,7 +7,6 @@ In the second form feature_var is in units of each dim's noise, so that after di
 serves all dims and noise_var_d has an exact conditional with the features and the offset integrated out.
 """
 
-from abc import abstractmethod
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from thali.core.binary import Array, check_binary
 from thali.core.distributions import NormalOffset, PerDim
-from thali.core.observation import Observation
+from thali.core.observation import CodeKind, Observation
 from thali.core.spec import is_distribution
 from thali.data.checks import check_real
 from thali.errors import InvalidDataError, InvalidParameterError
@@ -34,9 +33,9 @@ class Cells(NamedTuple):
 
 
 class GaussianModel(Observation):
-    """What engines ask a model for. Subclasses say which of these are parameters, what the codes V are, and how they
-    are drawn."""
+    """What engines ask a model for. Subclasses say which of these are parameters, and what codes are if not bits."""
 
+    code_kind: ClassVar[CodeKind] = "bits"
     own_units: ClassVar[bool] = False  # whether each dim counts in its own unit, where it has a noise level of its own
 
     noise_var: Any = 1.0
@@ -82,9 +81,9 @@ class GaussianModel(Observation):
         feature = self.feature_var / factor if self.per_dim else self.feature_var
         return self.replace(noise_var=self.noise_var * factor, feature_var=float(feature))
 
-    @abstractmethod
     def check_codes(self, codes: Any) -> Array:
         """Codes as a float matrix, or an error."""
+        return check_binary(codes).astype(float)
 
     # ---- the generative model
 
@@ -116,6 +115,9 @@ class GaussianModel(Observation):
         self.require_concrete("draw_features")
         sd = np.sqrt(self.feature_var * (self.noise_var if self.per_dim else 1.0))
         return sd * rng.standard_normal((n_features, n_dims))
+
+    def draw_codes(self, rng: Generator, Z: Array) -> Array:
+        return Z
 
     def simulate(
         self,

@@ -23,7 +23,7 @@ from thali.observations.gaussian.scale import adapted, with_scale
 
 @dataclass(frozen=True, eq=False)
 class NoisyGaussian(GaussianModel):
-    """Subclasses say what the codes V are, and how they are drawn."""
+    """Subclasses say what codes are, if not bits."""
 
     noise_var: Any = hyper(InverseGamma(1.0, 0.1, relative=True), noise_domain)
     feature_var: Any = hyper(None, feature_domain)

@@ -10,7 +10,7 @@ from thali.core.codebook import Codebook
 from thali.core.observation import Engine
 from thali.core.registry import stored
 from thali.kernels.bits.conditional_rows import draw_features
-from thali.numerics.truncated_normal import draw_truncated_normal
+from thali.numerics.truncated_normal import draw_truncated_normal, truncated_normal_entropy
 from thali.observations.gaussian.codebook import GaussianCodebook
 from thali.observations.gaussian.data import GaussianData
 from thali.observations.gaussian.marginal import Spectrum, spectrum
@@ -132,16 +132,26 @@ class GaussianChain(Engine):
         then each cell given the features, which are forgotten. It ends every sweep."""
         if data.bounds is None:  # cells that may lie anywhere were drawn with the bits
             return local
-        model, codes = self.model, self.codes(local)
-        mean = np.asarray(codes, dtype=float) @ self.drawn_features(rng, local)
-        if model.units[1] is not None:
-            mean *= model.units[1]
-        if model.offset is not None:
-            mean += model.offset
-        sd = np.sqrt(np.broadcast_to(model.noise_var, data.n_dims))[data.hidden_dim]
+        law = self._cell_law(data, local, self.drawn_features(rng, local))
         # eq: own.interval-cells
-        filled = draw_truncated_normal(rng, mean[data.hidden], sd, *data.bounds)
-        return self.rows(data, codes, filled)
+        return self.rows(data, self.codes(local), draw_truncated_normal(rng, *law, *data.bounds))
+
+    def cell_entropy(self, data: GaussianData, local: Any) -> float:
+        """Sum of the entropies of the hidden cells given features at their mean, if some of them have bounds."""
+        if data.bounds is None:
+            return 0.0
+        precision = local.gram + self.model.units[0] / self.model.feature_var * np.eye(len(local.gram))
+        law = self._cell_law(data, local, np.linalg.solve(precision, self.standard_cross(local)))
+        return float(truncated_normal_entropy(*law, *data.bounds).sum())
+
+    def _cell_law(self, data: GaussianData, local: Any, features: Array) -> tuple[Array, Array]:
+        """(mean, sd) of each hidden cell given features in the units of the standardised data."""
+        mean = np.asarray(self.codes(local), dtype=float) @ features
+        if self.model.units[1] is not None:
+            mean *= self.model.units[1]
+        if self.model.offset is not None:
+            mean += self.model.offset
+        return mean[data.hidden], np.sqrt(np.broadcast_to(self.model.noise_var, data.n_dims))[data.hidden_dim]
 
     def drawn_features(self, rng: Generator, local: Any) -> Array:
         """Features given the codes and X, in the units of the standardised data."""
