@@ -78,13 +78,28 @@ class GaussianData:
         """Whether these values of the hidden cells lie in their intervals."""
         return self.bounds is None or bool(((filled >= self.bounds[0]) & (filled <= self.bounds[1])).all())
 
+    def at_hidden(self, matrix: Array) -> Array:
+        """The hidden cells of a matrix like X; without a look at indices where all are hidden."""
+        return matrix.reshape(-1) if len(self.hidden_dim) == self.X.size else matrix[self.hidden]
+
+    def put_hidden(self, matrix: Array, values: Array) -> None:
+        """Set the hidden cells of a contiguous matrix like X."""
+        if len(self.hidden_dim) == self.X.size:
+            matrix.reshape(-1)[:] = values
+        else:
+            matrix[self.hidden] = values
+
+    def completed(self, filled: Array) -> Array:
+        """A copy of X with the hidden cells filled."""
+        X = self.X.copy()
+        self.put_hidden(X, filled)
+        return X
+
     def seen(self, filled: Array) -> Array:
         """X as it counts while bits are drawn, zero in cells that may lie anywhere."""
         if self.bounds is None:
             return self.X
-        X = self.X.copy()
-        X[self.hidden] = np.where(self.is_free, 0.0, filled)
-        return X
+        return self.completed(np.where(self.is_free, 0.0, filled))
 
     def with_free(self, free: Array, filled: Array) -> Array:
         """Values of the hidden cells: `free` where a cell may lie anywhere, the others as they are."""
@@ -112,7 +127,7 @@ class GaussianData:
             work = self._work
             np.copyto(work, self.X)
             if self.any_hidden:
-                work[self.hidden] = filled
+                self.put_hidden(work, filled)
             if offset is not None:
                 work -= offset
             if scale is not None:
@@ -126,13 +141,13 @@ class GaussianData:
         if not self.any_hidden:
             return filled
         assert self._work is not None
-        values = self._work[self.hidden]
+        values = self.at_hidden(self._work)
         if scale is not None:
             values = values * scale[self.hidden_dim]
         if offset is not None:
             values = values + offset[self.hidden_dim]
         self._held = None  # computed anew from the state, so that a restored chain has the same bits
-        return values
+        return values.copy() if values.base is not None else values  # never a view of the work space
 
 
 def _by_row(is_there: Array, cells: tuple[Array, ...]) -> tuple[Array, Array]:

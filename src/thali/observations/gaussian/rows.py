@@ -10,7 +10,8 @@ from thali.core.codebook import Codebook
 from thali.core.observation import Engine
 from thali.core.registry import stored
 from thali.kernels.bits.conditional_rows import draw_features
-from thali.numerics.truncated_normal import draw_truncated_normal, truncated_normal_entropy
+from thali.kernels.intervals import draw_between
+from thali.numerics.truncated_normal import truncated_normal_entropy
 from thali.observations.gaussian.codebook import GaussianCodebook
 from thali.observations.gaussian.data import GaussianData
 from thali.observations.gaussian.marginal import Spectrum, spectrum
@@ -61,9 +62,7 @@ class GaussianChain(Engine):
         return self.rows(data, codes, X[data.hidden])
 
     def completed(self, data: GaussianData, local: Any) -> Array:
-        X = data.X.copy()
-        X[data.hidden] = local.filled
-        return X
+        return data.completed(local.filled)
 
     def check(self, data: GaussianData, local: Any) -> None:
         """The statistics are those of the codes, to rounding."""
@@ -105,6 +104,8 @@ class GaussianChain(Engine):
     def statistics(self, data: GaussianData, codes: Array, filled: Array) -> tuple[Array, Array]:
         """V'V and V'X, from scratch."""
         dense = np.asarray(codes, dtype=float)
+        if data.bounds is not None:  # rarely few
+            return dense.T @ dense, dense.T @ data.completed(filled)
         cross = dense.T @ data.X
         if data.any_hidden:
             cross += (data.sparse(filled).T @ dense).T
@@ -134,7 +135,7 @@ class GaussianChain(Engine):
             return local
         law = self._cell_law(data, local, self.drawn_features(rng, local))
         # eq: own.interval-cells
-        return self.rows(data, self.codes(local), draw_truncated_normal(rng, *law, *data.bounds))
+        return self.rows(data, self.codes(local), draw_between(*law, *data.bounds, rng))
 
     def cell_entropy(self, data: GaussianData, local: Any) -> float:
         """Sum of the entropies of the hidden cells given features at their mean, if some of them have bounds."""
@@ -151,7 +152,7 @@ class GaussianChain(Engine):
             mean *= self.model.units[1]
         if self.model.offset is not None:
             mean += self.model.offset
-        return mean[data.hidden], np.sqrt(np.broadcast_to(self.model.noise_var, data.n_dims))[data.hidden_dim]
+        return data.at_hidden(mean), np.sqrt(np.broadcast_to(self.model.noise_var, data.n_dims))[data.hidden_dim]
 
     def drawn_features(self, rng: Generator, local: Any) -> Array:
         """Features given the codes and X, in the units of the standardised data."""

@@ -4,21 +4,30 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from problems import many, plain, seeds
+from reference import intervals as twin
 from scipy.special import log_ndtr
 from scipy.stats import kstest, truncnorm
 
-from thali.numerics.truncated_normal import draw_truncated_normal, truncated_normal_entropy
+from thali.kernels.intervals import draw_between
+from thali.numerics.truncated_normal import truncated_normal_entropy
 
 INF = math.inf
 BOUNDS = [
     (-INF, INF), (0.0, INF), (-INF, 0.0), (-1.0, 2.0), (-5.0, -4.9), (8.0, 9.0), (29.9, INF), (-INF, -30.1),
     (35.0, 35.01), (-200.001, -200.0), (5e3, INF), (9.99e3, INF), (1.01e4, INF), (-2e4, -2e4 + 1e-4), (-40.0, INF),
+    (-0.3, 0.2), (0.39, 1.38), (0.41, 0.5), (0.5, 4.0), (-2.0, 2.5),
 ]  # fmt: skip
+
+
+BOUND = st.one_of(st.floats(-6, 6), st.sampled_from([-INF, INF, -40.0, 40.0]))
 
 
 def drawn(rng, low, high, mean=0.0, sd=1.0, size=20_000):
     whole = np.ones(size)
-    return draw_truncated_normal(rng, mean * whole, sd * whole, low * whole, high * whole)
+    return draw_between(mean * whole, sd * whole, low * whole, high * whole, rng)
 
 
 def share_below(x, low, high):
@@ -53,15 +62,16 @@ def test_the_wrong_side_would_be_seen(rng):
     assert kstest(x, lambda v: share_below(v, -1.0, INF)).pvalue < 1e-5
 
 
-def test_extreme_uniforms_stay_between_the_bounds():
-    class Ends:
-        def random(self, shape):
-            return np.resize([0.0, np.nextafter(1.0, 0.0)], shape)
-
-    for low, high in BOUNDS:
-        x = drawn(Ends(), low, high, size=2)
-        assert np.isfinite(x).all()
-        assert ((x >= low) & (x <= high)).all()
+@given(seeds, st.lists(st.tuples(BOUND, BOUND, st.floats(-5, 5), st.floats(0.1, 3)), min_size=1, max_size=8))
+@many
+def test_the_kernel_equals_its_twin(seed, cells):
+    first, second, mean, sd = np.array(cells).T
+    lower, upper = np.minimum(first, second), np.maximum(first, second)
+    keep = lower < upper
+    parts = mean[keep], sd[keep], lower[keep], upper[keep]
+    wanted = twin.draw_between(*parts, np.random.default_rng(seed))
+    for function in (draw_between, plain(draw_between)):
+        np.testing.assert_allclose(function(*parts, np.random.default_rng(seed)), wanted, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(("low", "high"), [(-1.0, 2.0), (0.0, 1e3), (-1e3, -3.0), (0.3, 0.4), (-1e3, 1e3)])
