@@ -11,6 +11,7 @@ import thali
 from thali import (
     IBP,
     ICA,
+    Bernoulli,
     BetaBernoulli,
     BetaProcess,
     BPMeans,
@@ -46,7 +47,7 @@ OTHERS = [
     ParticleFilter(n_particles=4),
 ]
 PRIORS = [IBP(), BetaBernoulli(n_features=3), BetaProcess(concentration=2.0, rounds=2), StickBreakingIBP(truncation=4)]
-OBSERVATIONS = [LinearGaussian(), FactorAnalysis(noise_floor=0.1), ICA(noise_floor=0.1), PoissonGamma()]
+OBSERVATIONS = [LinearGaussian(), FactorAnalysis(noise_floor=0.1), ICA(noise_floor=0.1), PoissonGamma(), Bernoulli()]
 
 
 def named(inferences: list[Any]) -> list[Any]:
@@ -68,6 +69,8 @@ def data(observation: Any, inference: Any = None) -> np.ndarray:
         X = rng.poisson(Z @ rng.gamma(1.0, 5.0, (2, 4))).astype(float)
     else:
         X = Z @ (3 * rng.standard_normal((2, 4))) + 0.5 * rng.standard_normal((14, 4))
+    if isinstance(observation, Bernoulli):
+        X = (X > 1.0).astype(float)
     X[2, 1] = X[5, 3] = np.nan
     return X
 

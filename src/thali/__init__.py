@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         SliceSampler,
         StochasticMeanField,
     )
-    from thali.observations import ICA, FactorAnalysis, LinearGaussian, PoissonGamma
+    from thali.observations import ICA, Bernoulli, FactorAnalysis, LinearGaussian, PoissonGamma
     from thali.priors import (
         IBP,
         BetaBernoulli,
@@ -48,7 +48,7 @@ _HOME = {
     "register": "core.registry",
     "left_ordered": "core.binary", "class_size": "core.binary",
     "LinearGaussian": "observations", "FactorAnalysis": "observations", "ICA": "observations",
-    "PoissonGamma": "observations",
+    "PoissonGamma": "observations", "Bernoulli": "observations",
     "CollapsedGibbs": "inference", "Gibbs": "inference", "SliceSampler": "inference",
     "BPMeans": "inference", "MeanField": "inference", "StochasticMeanField": "inference", "ParticleFilter": "inference",
     "Gamma": "core.distributions", "InverseGamma": "core.distributions", "Beta": "core.distributions",
@@ -64,7 +64,7 @@ __all__ = [
     "IBP", "BetaBernoulli", "StickBreakingIBP", "BetaProcess", "DistanceDependentIBP", "HierarchicalBetaProcess",
     "ConstantDecay", "WindowDecay", "ExponentialDecay", "LogisticDecay", "Times", "Coordinates",
     "truncation_bounds", "suggest_truncation", "left_ordered", "class_size", "register",
-    "LinearGaussian", "FactorAnalysis", "ICA", "PoissonGamma",
+    "LinearGaussian", "FactorAnalysis", "ICA", "PoissonGamma", "Bernoulli",
     "CollapsedGibbs", "Gibbs", "SliceSampler", "MeanField", "StochasticMeanField", "BPMeans", "ParticleFilter",
     "Gamma", "InverseGamma", "Beta", "LogNormal", "PerDim", "NormalOffset",
     "InvalidParameterError", "InvalidDataError", "IncompatibleModelError", "InvalidFileError",

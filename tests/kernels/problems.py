@@ -83,7 +83,7 @@ class Sweep:
             keys = rng.random(500)
             while row < len(self.X):
                 self.K, row, pending, n_changed, n_rebuilt, now = kernel(
-                    self.X, self.square, self.block_gram, self.data.missing_start, self.data.missing_dim,
+                    self.X, self.square, self.block_gram, self.data.free_start, self.data.free_dim,
                     self.Z, self.K, self.gram, self.cross, self.log_odds, self.new_rate,
                     self.noise_var, self.feature_var, group, keys, row, pending, rng,
                 )  # fmt: skip

@@ -101,7 +101,7 @@ def test_offset_and_scale_are_undone(rng):
     moved = LinearGaussian(noise_var=noise_var, feature_var=2.0, offset=offset)
     data, local = sweeps(moved, PRIORS["IBP"], X * scale + offset, whole * scale + offset, Z, 1, n=1)
     assert np.array_equal(plain.z, local.z)
-    np.testing.assert_allclose(plain.filled * scale[data.missing_dim] + offset[data.missing_dim], local.filled)
+    np.testing.assert_allclose(plain.filled * scale[data.hidden_dim] + offset[data.hidden_dim], local.filled)
 
 
 def test_features_without_end_are_refused(rng):

@@ -1,6 +1,5 @@
 """What `fit` and `resume` share: a run that may be interrupted, and what is said and saved after it."""
 
-import re
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ import typer
 
 from thali.cli.console import Code, count, file_size, leave_out_convergence, say, show_json
 from thali.cli.input import Data
+from thali.cli.model_options import kebab
 from thali.errors import InvalidDataError, InvalidFileError
 from thali.storage.claims import Claim, holds_run
 
@@ -87,8 +87,8 @@ def report(
             "n_rows": data.X.shape[0],
             "n_dims": data.X.shape[1],
             "missing_share": data.missing_share,
-            "observation": _kebab(model.posterior_.model.observation),
-            "prior": _kebab(model.posterior_.model.prior),
+            "observation": kebab(type(model.posterior_.model.observation).__name__),
+            "prior": kebab(type(model.posterior_.model.prior).__name__),
             "seed": model.random_state,
         }
         about_run = {
@@ -107,11 +107,6 @@ def report(
 
 def _how_to_go_on(claim: Claim, output: Path) -> str:
     return f"; go on with: thali resume {output}" if claim.begun and holds_run(claim) else ""
-
-
-def _kebab(spec: Any) -> str:
-    """LinearGaussian is linear-gaussian here, as among the options."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", type(spec).__name__).lower()
 
 
 @contextmanager

@@ -81,32 +81,14 @@ class Data(NamedTuple):
         """Log score per hidden cell: of the fit, and of the mean (and variance) of what is visible in each dim."""
         if not self.hidden.any():
             return None
-        from thali import PoissonGamma
+        import numpy as np
 
-        counts = isinstance(model.posterior_.model.observation, PoissonGamma)
-        name, scores = ("mean", self._poisson_scores()) if counts else ("mean_and_variance", self._normal_scores())
+        name, scores = model.posterior_.model.observation.log_by_dim(np.where(self.hidden, np.nan, self.X), self.X)
         return {
             "n_cells": int(self.hidden.sum()),
             "model": float(model.heldout_score(self._named(self.X), self.hidden)),
             name: float(scores[self.hidden].mean()),
         }
-
-    def _normal_scores(self) -> "np.ndarray":
-        import numpy as np
-
-        visible = np.where(self.hidden, np.nan, self.X)
-        mean, var = np.nanmean(visible, axis=0), np.nanvar(visible, axis=0)
-        var = np.maximum(var, 1e-12 * max(float(var.max()), 1e-300))  # a dim that is constant where it is visible
-        return -0.5 * (np.log(2 * np.pi * var) + (self.X - mean) ** 2 / var)
-
-    def _poisson_scores(self) -> "np.ndarray":
-        import numpy as np
-        from scipy.special import gammaln, xlogy
-
-        visible = np.where(self.hidden, np.nan, self.X)
-        n_visible = np.sum(~np.isnan(visible), axis=0)
-        rate = (np.nansum(visible, axis=0) + 0.5) / (n_visible + 0.5)  # above zero where nothing was counted
-        return xlogy(self.X, rate) - rate - gammaln(self.X + 1)
 
 
 def read_data(file: Path, holdout: float, seed: int) -> Data:

@@ -1,29 +1,53 @@
 """The choices of a model on the command line, and the estimator that they describe."""
 
+import dataclasses
+import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+
+import thali
 
 if TYPE_CHECKING:
     from thali.estimator import LatentFeatures
 
 
+def kebab(name: str) -> str:
+    """LinearGaussian is linear-gaussian among the options."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower()
+
+
+_OBSERVATIONS = {kebab(name): name for name, home in thali._HOME.items() if home == "observations"}
+
+
 class Observation(StrEnum):
-    LINEAR_GAUSSIAN = "linear-gaussian"
-    FACTOR_ANALYSIS = "factor-analysis"
-    ICA = "ica"
+    """Every observation model that thali exports."""
+
+    _ignore_ = "option"
+    LINEAR_GAUSSIAN = "linear-gaussian"  # these two are named by verbs
     POISSON_GAMMA = "poisson-gamma"
+    for option in _OBSERVATIONS:
+        if option not in (LINEAR_GAUSSIAN, POISSON_GAMMA):
+            vars()[option.replace("-", "_").upper()] = option
+
+    @property
+    def kind(self) -> Any:
+        """The class of the model."""
+        return getattr(thali, _OBSERVATIONS[self.value])
 
     def make(self, **parts: Any) -> Any:
-        """The model with these parts."""
-        from thali import ICA, FactorAnalysis, LinearGaussian, PoissonGamma
+        """The model with these parts; an error if it has no such parts."""
+        self.refuse({f"--{name.replace('_', '-')}": name for name in parts})
+        return self.kind(**parts)
 
-        kinds = {
-            Observation.LINEAR_GAUSSIAN: LinearGaussian,
-            Observation.FACTOR_ANALYSIS: FactorAnalysis,
-            Observation.ICA: ICA,
-            Observation.POISSON_GAMMA: PoissonGamma,
-        }
-        return kinds[self](**parts)
+    def refuse(self, options: dict[str, str]) -> None:
+        """An error if one of these options sets a part that the model does not have."""
+        names = {field.name for field in dataclasses.fields(self.kind)}
+        lacking = [option for option, part in options.items() if part not in names]
+        if lacking:
+            are, them = ("is", "it") if len(lacking) == 1 else ("are", "them")
+            raise thali.InvalidParameterError(
+                f"{' and '.join(lacking)} {are} not for {self.kind.words}; leave {them} out."
+            )
 
 
 class Prior(StrEnum):
@@ -72,17 +96,20 @@ def make_prior(kind: Prior, max_features: int | None, mass: float | None) -> Any
 
 def make_observation(kind: Observation, noise: Noise | None, noise_floor: float | None, offset: Offset | None) -> Any:
     """What is None is left to the model."""
-    from thali import InvalidParameterError, LinearGaussian, NormalOffset, PerDim
+    from thali import LinearGaussian, NormalOffset, PerDim
 
+    options = {"--noise": "noise_var", "--noise-floor": "noise_floor", "--offset": "offset"}
+    given = dict(zip(options, (noise, noise_floor, offset), strict=True))
+    kind.refuse({option: options[option] for option, value in given.items() if value is not None})
     parts: dict[str, Any] = {}
     if noise_floor is not None:
         parts["noise_floor"] = noise_floor
     if noise is not None:
         parts["noise_var"] = PerDim() if noise is Noise.PER_DIM else LinearGaussian().noise_var
     if offset is not None:
-        parts["offset"] = NormalOffset() if offset is Offset.LEARNED else None
-    if parts and kind is Observation.POISSON_GAMMA:
-        raise InvalidParameterError("--noise, --noise-floor and --offset are not for counts; leave them out.")
+        own = kind.make().offset  # learned in its own way, if it is
+        learned = own if isinstance(own, NormalOffset) else NormalOffset()
+        parts["offset"] = learned if offset is Offset.LEARNED else None
     return kind.make(**parts)
 
 

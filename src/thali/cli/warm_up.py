@@ -81,7 +81,8 @@ def _tiny_fit(observation: Any, inference: Any) -> None:
     from thali.running.stopping import Clock
     from thali.storage.fit import About, Choice
 
-    X = np.arange(18.0).reshape(6, 3) % 5
+    Z = np.arange(12).reshape(6, 2) % 5 % 2
+    X = observation.simulate(make_generator(0), Z, n_dims=3)
     X[0, 0] = np.nan
     X = observation.check_data(X)
     model = calibrate(Model(IBP(), observation), X)

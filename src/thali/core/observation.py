@@ -32,6 +32,7 @@ class Observation(Spec):
     `codes` (n_rows, n_features) are what multiplies the features: the bits of Z, or their weights where they are on.
     """
 
+    words: ClassVar[str]  # what the data are taken for, in a line on the command line
     code_kind: ClassVar[CodeKind]  # what codes are; weights may be real or positive
     takes_sparse: ClassVar[bool] = False  # whether X may be a scipy.sparse matrix
     engines: ClassVar[Mapping[type, type[Engine]]] = {}  # by the capability that an inference asks for
@@ -109,6 +110,13 @@ class Observation(Spec):
     @abstractmethod
     def log_prob(self, X: Any, codes: Array, features: Array) -> float:
         """Log density of the observed cells of X given codes and features."""
+
+    def log_by_dim(self, visible: Array, X: Array) -> tuple[str, Array]:
+        """(what is known of each dim alone from its visible cells, NaN elsewhere; the log density of each cell of X by
+        it): what a fit should beat."""
+        mean, var = np.nanmean(visible, axis=0), np.nanvar(visible, axis=0)
+        var = np.maximum(var, 1e-12 * max(float(var.max()), 1e-300))  # a dim that is constant where it is visible
+        return "mean_and_variance", -0.5 * (np.log(2 * np.pi * var) + (X - mean) ** 2 / var)
 
     @abstractmethod
     def log_hyper(self, current: Self) -> float:

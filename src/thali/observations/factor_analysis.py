@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -26,6 +27,8 @@ class FactorAnalysis(WeightedGaussian):
     ard: None, or how alike the variances of the features are: each has its own, feature_var times a draw of
     InverseGamma(ard, ard) (times its square for Laplace weights), so that features of different strength pay the same.
     """
+
+    words: ClassVar[str] = "factor analysis"
 
     @property
     def law(self) -> WeightLaw:

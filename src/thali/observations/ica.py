@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,6 +22,8 @@ class ICA(WeightedGaussian):
     """
 
     weight_var: float = setting(2.0, positive)
+
+    words: ClassVar[str] = "independent components"
 
     @property
     def law(self) -> WeightLaw:

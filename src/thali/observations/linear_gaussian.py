@@ -2,12 +2,8 @@
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
-
-from thali.core.binary import Array, check_binary
-from thali.core.observation import CodeKind
 from thali.core.protocols.engines.chains import (
     BitEntropy,
     ChainRows,
@@ -29,7 +25,7 @@ from thali.observations.gaussian.column_moves import GaussianColumnMoves
 from thali.observations.gaussian.conditional import ConditionalGaussian
 from thali.observations.gaussian.marginal import GaussianMarginal
 from thali.observations.gaussian.mean_field.bits import MeanFieldBits
-from thali.observations.gaussian.model import GaussianModel
+from thali.observations.gaussian.noisy_model import NoisyGaussian
 from thali.observations.gaussian.parallel import ParallelGaussian
 from thali.observations.gaussian.particles import GaussianParticles
 from thali.observations.gaussian.point import PointGaussian
@@ -40,7 +36,7 @@ from thali.observations.gaussian.starting import GaussianStart
 
 @stored("LinearGaussian")
 @dataclass(frozen=True, eq=False)
-class LinearGaussian(GaussianModel):
+class LinearGaussian(NoisyGaussian):
     """Binary features that add up, with Gaussian noise.
 
     noise_var: a positive number; an array with one per dim; a distribution (learned); PerDim() (learned, one per dim).
@@ -53,7 +49,7 @@ class LinearGaussian(GaussianModel):
     round ones near the data in dims that lie 2^10 sds or more from zero, if there is an offset.
     """
 
-    code_kind: ClassVar[CodeKind] = "bits"
+    words: ClassVar[str] = "linear-Gaussian"
     engines = MappingProxyType(
         {
             ChainRows: BitRows,
@@ -72,9 +68,3 @@ class LinearGaussian(GaussianModel):
             PointRows: PointGaussian,
         }
     )
-
-    def check_codes(self, codes: Any) -> Array:
-        return check_binary(codes).astype(float)
-
-    def draw_codes(self, rng: np.random.Generator, Z: Array) -> Array:
-        return Z

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.special import xlogy
+from scipy.special import gammaln, xlogy
 
 from thali.core.binary import Array, check_binary
 from thali.core.distributions import Gamma
@@ -59,6 +59,7 @@ class PoissonGamma(ScalarHypers, Observation):
     feature_rate: Any = setting(None, _maybe)
     leak: float = setting(1e-3, _leak)
 
+    words: ClassVar[str] = "counts"
     code_kind: ClassVar[CodeKind] = "positive"
     takes_sparse: ClassVar[bool] = True
     engines = MappingProxyType(
@@ -122,6 +123,11 @@ class PoissonGamma(ScalarHypers, Observation):
 
     def reconstruct(self, codes: Array, features: Array) -> Array:
         return np.asarray(codes @ features)
+
+    def log_by_dim(self, visible: Array, X: Array) -> tuple[str, Array]:
+        n_visible = np.sum(~np.isnan(visible), axis=0)
+        rate = (np.nansum(visible, axis=0) + 0.5) / (n_visible + 0.5)  # above zero where nothing was counted
+        return "mean", xlogy(X, rate) - rate - gammaln(X + 1)
 
     def log_prob(self, X: Any, codes: Array, features: Array) -> float:
         codes = np.asarray(codes, dtype=float)

@@ -95,7 +95,7 @@ def _predict_new(
     owners, values = [], []
     for predictor, one, weight, count in zip(predictors, encoded, weights, counts, strict=True):
         engine, codebook = predictor.engine, predictor.codebook
-        mean += weight[:, None] * engine.means(one.codes, codebook)
+        mean += weight[:, None] * engine.expected_rows(one, codebook)
         if simulated:
             owner = np.repeat(np.arange(len(X)), count)
             codes = engine.sample_codes(rng, one, owner)

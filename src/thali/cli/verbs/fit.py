@@ -40,13 +40,6 @@ from thali.cli.warm_up import compile_kernels
 from thali.errors import InvalidFileError, InvalidParameterError
 from thali.storage.claims import Claim, holds_run
 
-_WORDS = {
-    Observation.LINEAR_GAUSSIAN: "linear-Gaussian",
-    Observation.FACTOR_ANALYSIS: "factor analysis",
-    Observation.ICA: "independent components",
-    Observation.POISSON_GAMMA: "counts",
-}
-
 
 def fit(
     file: DataFile,
@@ -132,7 +125,7 @@ def fit(
         if not checkpoint:
             model.set_params(checkpoint=None)
         say(data.reading, quiet=quiet or not data.reading)
-        say(f"{file.name}  {data.describe()}  -> {_WORDS[observation]}", quiet=quiet)
+        say(f"{file.name}  {data.describe()}  -> {model.observation.words}", quiet=quiet)
         say(f"inference: {reason}", quiet=quiet)
         say(f"{_plan(chosen, chains)}, seed {seed}", quiet=quiet)
         compile_kernels(model.observation, chosen, quiet=quiet)

@@ -1,20 +1,18 @@
 """What a draw of a likelihood without engines of its own says of rows, its features as they were drawn.
 
-Bits of new rows are summed out where there are few; else codes are drawn from their prior and weighted by the
-likelihood. Features that no fitted row has are drawn from theirs. All by the same random numbers every time, so that an
-answer is a function of the row alone.
+Features that no fitted row has are drawn from their prior, by the same random numbers every time, so that an answer is
+a function of the row alone.
 """
 
-import itertools
 import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import expit, logsumexp
+from scipy.special import logsumexp
 
-from thali.core.codebook import Encoded, with_weights
-from thali.core.observation import Engine
+from thali.core.codebook import with_weights
 from thali.observations.explicit.codebook import ExplicitCodebook
+from thali.observations.explicit.encoding import RowEncoder
 from thali.rng import make_generator
 
 if TYPE_CHECKING:  # which builds on this module
@@ -23,14 +21,11 @@ if TYPE_CHECKING:  # which builds on this module
 Array = np.ndarray
 Generator = np.random.Generator
 
-_ENUMERATED = 8  # bits
-_DRAWS = 2000  # of codes, if there are more bits or weights
 _UNKNOWN = 64  # sets of unknown features
-_KEPT = 64  # draws of the codes of a row from their posterior
 _BLOCK = 2**21  # cells at a time
 
 
-class ExplicitPredictions(Engine):
+class ExplicitPredictions(RowEncoder):
     """Predictions of any likelihood."""
 
     model: "Likelihood"
@@ -66,35 +61,10 @@ class ExplicitPredictions(Engine):
             rows[n] = self.model.sample_cells(rng, np.hstack([dense[n : n + 1], own]), features)[0]
         return rows
 
-    def sample_codes(self, rng: Generator, encoded: Encoded, owner: Array) -> Array:
-        return encoded.sample(rng, owner)
-
     # ---- new rows
 
-    def encode(self, X: Array, codebook: ExplicitCodebook, log_odds: Array, new_rate: float) -> Encoded:
-        log_odds = np.asarray(log_odds, dtype=float)
-        codes, log_prior = self._candidates(log_odds)
-        K = len(log_odds)
-        presence, expected, log_density = np.zeros((len(X), K)), np.zeros((len(X), K)), np.zeros(len(X))
-        draws = np.zeros((len(X), _KEPT, K))
-        for n, x in enumerate(X):
-            log_weight = log_prior + self._log_likelihoods(x, codes, codebook.features, new_rate)
-            top = logsumexp(log_weight)
-            log_density[n] = top
-            share = np.exp(log_weight - top) if np.isfinite(top) else np.full(len(codes), 1.0 / len(codes))
-            presence[n], expected[n] = share @ (codes != 0), share @ codes
-            draws[n] = codes[make_generator(0).choice(len(codes), _KEPT, p=share / share.sum())]
-        return Encoded(presence, presence if self.model.code_kind == "bits" else expected, log_density, draws)
-
-    def _candidates(self, log_odds: Array) -> tuple[Array, Array]:
-        """(codes that a row may have, the logarithm of how much each counts)."""
-        K = len(log_odds)
-        if self.model.code_kind == "bits" and K <= _ENUMERATED:
-            bits = np.array(list(itertools.product((0.0, 1.0), repeat=K))).reshape(2**K, K)
-            return bits, bits @ log_odds - np.logaddexp(0.0, log_odds).sum()
-        rng = make_generator(0)
-        Z = (rng.random((_DRAWS, K)) < expit(log_odds)).astype(np.uint8)
-        return self.model.draw_codes(rng, Z).astype(float), np.full(_DRAWS, -math.log(_DRAWS))
+    def log_rows(self, X: Array, codes: Array, codebook: ExplicitCodebook, new_rate: float) -> Array:
+        return np.array([self._log_likelihoods(x, codes, codebook.features, new_rate) for x in X])
 
     def _log_likelihoods(self, x: Array, codes: Array, features: Array, new_rate: float) -> Array:
         """log p(observed cells of x | codes), unknown features averaged out."""

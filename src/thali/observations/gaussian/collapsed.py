@@ -39,7 +39,7 @@ class CollapsedGaussian(Engine):
         row, pending, changed, rebuilt = 0, -1, 0, 0
         while row < data.n_rows:
             K, row, pending, n_changed, n_rebuilt, drift = collapsed_sweep(
-                X, square, products, data.missing_start, data.missing_dim, Z, K, gram, cross,
+                X, square, products, data.free_start, data.free_dim, Z, K, gram, cross,
                 log_odds, new_rate, noise, float(model.feature_var), group, order, row, pending, rng,
             )  # fmt: skip
             changed, rebuilt = changed + n_changed, rebuilt + n_rebuilt
@@ -49,4 +49,4 @@ class CollapsedGaussian(Engine):
                 order = np.concatenate([order[:K], np.zeros(room - K)])
         filled = data.take_filled(offset, scale, local.filled)
         info = {"changed": changed / data.n_rows, "rebuilt": rebuilt / data.n_rows, "drift": drift}
-        return rows.from_standard(Z, K, gram, cross, filled), info
+        return rows.redraw_cells(rng, data, rows.from_standard(Z, K, gram, cross, filled)), info

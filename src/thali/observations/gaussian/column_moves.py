@@ -90,15 +90,16 @@ class GaussianColumnMoves(Engine):
         """Sum over all bits of the entropy of their single-site conditional, in nats.
 
         The conditionals are those of a sweep; columns that one row alone has, and missing cells, are taken as they are.
+        Cells with bounds count, too, features at their mean: how well a state foretells them shows there alone.
         """
         if local.z.shape[1] == 0:
-            return 0.0
+            return self.rows.cell_entropy(data, local)
         X, _, square = data.standardised(self.model.offset, self.model.units[1], local.filled)
         P = np.linalg.inv(self._precision(local))
         counts, (log_odds, _) = np.diag(local.gram).astype(np.int64), odds.table()
         # by the number of other owners; out of range where no row is on, or none is off
         odds_on, odds_off = log_odds[np.maximum(counts - 1, 0)], log_odds[np.minimum(counts, len(log_odds) - 1)]
         mean = P @ self.rows.standard_cross(local)
-        return collapsed_entropy(
-            X, square, np.ascontiguousarray(local.z), P, mean, odds_on, odds_off, self.model.units[0]
-        )
+        noise = self.model.units[0]
+        bits = collapsed_entropy(X, square, np.ascontiguousarray(local.z), P, mean, odds_on, odds_off, noise)
+        return float(bits + self.rows.cell_entropy(data, local))

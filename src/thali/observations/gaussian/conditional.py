@@ -38,13 +38,13 @@ class ConditionalGaussian(Engine):
         row, pending = 0, -1
         while row < data.n_rows:
             K, row, pending = conditional_sweep(
-                X, data.missing_start, data.missing_dim, Z, K, A, counts,
+                X, data.free_start, data.free_dim, Z, K, A, counts,
                 log_odds, new_rate, noise, feature_var, row, pending, rng,
             )  # fmt: skip
             if row < data.n_rows:
                 Z, A, counts = _with_room(Z[:, :K], A[:K], room_for(K + pending, data.n_rows, data.n_dims, new_rate))
         filled = data.take_filled(self.model.offset, scale, local.filled)
-        return self.rows.rows(data, Z[:, :K], filled)
+        return self.rows.redraw_cells(rng, data, self.rows.rows(data, Z[:, :K], filled))
 
     def importance_sweep(
         self,
@@ -62,13 +62,13 @@ class ConditionalGaussian(Engine):
             local.z, self.rows.drawn_features(rng, local), K + (0 if new_rate == 0 else 8 + K // 4)
         )
         K, Z, _, _ = importance_sweep(
-            X, data.missing_start, data.missing_dim, Z, K, A, counts,
+            X, data.free_start, data.free_dim, Z, K, A, counts,
             log_odds, new_rate, noise, float(self.model.feature_var), n_candidates, rng,
         )  # fmt: skip
         if local.z.shape[1] < K:
             room_for(K, data.n_rows, data.n_dims, new_rate)
         filled = data.take_filled(self.model.offset, scale, local.filled)
-        return self.rows.rows(data, Z[:, :K], filled)
+        return self.rows.redraw_cells(rng, data, self.rows.rows(data, Z[:, :K], filled))
 
     def weighted_sweep(
         self,
@@ -85,9 +85,9 @@ class ConditionalGaussian(Engine):
         fresh = np.sqrt(self.model.feature_var) * rng.standard_normal((len(unused), data.n_dims))
         Z = np.hstack([local.z, np.zeros((data.n_rows, len(unused)), np.uint8)])
         weights = np.concatenate([used, unused])
-        weighted_sweep(X, data.missing_start, data.missing_dim, Z, np.vstack([A, fresh]), weights, level, noise, rng)
+        weighted_sweep(X, data.free_start, data.free_dim, Z, np.vstack([A, fresh]), weights, level, noise, rng)
         filled = data.take_filled(self.model.offset, scale, local.filled)
-        return self.rows.rows(data, non_empty(Z), filled)
+        return self.rows.redraw_cells(rng, data, self.rows.rows(data, non_empty(Z), filled))
 
 
 def _with_room(Z: Array, A: Array, room: int) -> tuple[Array, Array, Array]:

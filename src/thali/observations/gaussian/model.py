@@ -7,55 +7,50 @@ In the second form feature_var is in units of each dim's noise, so that after di
 serves all dims and noise_var_d has an exact conditional with the features and the offset integrated out.
 """
 
-from abc import abstractmethod
-from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from thali.core.binary import Array, check_binary
-from thali.core.distributions import InverseGamma, NormalOffset, PerDim
-from thali.core.observation import Observation
-from thali.core.spec import hyper, is_distribution, setting
+from thali.core.distributions import NormalOffset, PerDim
+from thali.core.observation import CodeKind, Observation
+from thali.core.spec import is_distribution
 from thali.data.checks import check_real
 from thali.errors import InvalidDataError, InvalidParameterError
-from thali.observations.gaussian.domains import (
-    feature_domain,
-    floor_domain,
-    noise_domain,
-    offset_domain,
-    origin_domain,
-    scale_domain,
-)
-from thali.observations.gaussian.scale import adapted, with_scale
+
+Generator = np.random.Generator
+
+_BY_DIM = ("noise_var", "offset", "noise_floor", "scale", "origin")  # numbers of which each dim may have its own
 
 
-@dataclass(frozen=True, eq=False)
+class Cells(NamedTuple):
+    """What is known of each cell: a value, or that it lies between two bounds. A missing cell lies everywhere."""
+
+    values: Array  # NaN where a cell is missing; where it has a bound, some point between them
+    lower: Array | None = None  # -inf where a cell has no such bound; None: no cell has one
+    upper: Array | None = None
+
+
 class GaussianModel(Observation):
-    """Subclasses say what the codes V are, and how they are drawn."""
+    """What engines ask a model for. Subclasses say which of these are parameters, and what codes are if not bits."""
 
+    code_kind: ClassVar[CodeKind] = "bits"
     own_units: ClassVar[bool] = False  # whether each dim counts in its own unit, where it has a noise level of its own
 
-    noise_var: Any = hyper(InverseGamma(1.0, 0.1, relative=True), noise_domain)
-    feature_var: Any = hyper(None, feature_domain)
-    offset: Any = hyper(None, offset_domain)
-    noise_floor: Any = setting(0.0, floor_domain)
-    scale: Any = setting(None, scale_domain)
-    origin: Any = field(default=None, kw_only=True, metadata={"domain": origin_domain})
+    noise_var: Any = 1.0
+    feature_var: Any
+    offset: Any = None
+    noise_floor: Any = None
+    scale: Any = None
+    origin: Any = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("noise_var", "offset", "noise_floor", "scale", "origin"):
+        for name in _BY_DIM:
             value = getattr(self, name)
             if np.ndim(value) == 1 and not isinstance(value, np.ndarray):
                 object.__setattr__(self, name, np.array(value, dtype=float))
-        floored = not isinstance(self.noise_floor, str) and np.any(np.asarray(self.noise_floor) > 0)
-        if floored and not is_distribution(self.noise_var) and self.scale is None:
-            raise InvalidParameterError(
-                f"{type(self).__name__}.noise_floor bounds a learned noise_var, but noise_var is fixed at "
-                f"{self.noise_var!r}. Leave noise_floor out, or let noise_var be learned."
-            )
 
     def require_concrete(self, action: str) -> None:
         super().require_concrete(action)
@@ -70,24 +65,31 @@ class GaussianModel(Observation):
             return isinstance(self.noise_var, PerDim)
         return np.ndim(self.noise_var) == 1
 
-    @property
-    def floor_share(self) -> float | None:
-        return 0.0 if isinstance(self.noise_floor, str) else float(np.mean(self.noise_floor))
-
     @cached_property
     def units(self) -> tuple[float, Array | None]:
         """(noise variance, scale) of the standardised data that kernels see: unit noise if each dim has its own."""
         return (1.0, np.sqrt(self.noise_var)) if self.per_dim else (float(self.noise_var), None)
 
-    @abstractmethod
+    def floor(self, n_dims: int) -> Array:
+        """Smallest noise variance of each dim; none while it is only named, before `adapt` has seen the data."""
+        if self.noise_floor is None or isinstance(self.noise_floor, str):
+            return np.zeros(n_dims)
+        return np.broadcast_to(self.noise_floor * (1.0 if self.scale is None else np.asarray(self.scale)), n_dims)
+
+    def tempered(self, factor: float) -> Self:
+        """This concrete model with `factor` times the noise variance and features of the same size."""
+        feature = self.feature_var / factor if self.per_dim else self.feature_var
+        return self.replace(noise_var=self.noise_var * factor, feature_var=float(feature))
+
     def check_codes(self, codes: Any) -> Array:
         """Codes as a float matrix, or an error."""
+        return check_binary(codes).astype(float)
 
     # ---- the generative model
 
     def check_data(self, X: Any) -> Array:
         X = check_real(X)
-        for name in ("noise_var", "offset", "noise_floor", "scale", "origin"):
+        for name in _BY_DIM:
             value = getattr(self, name)
             value = value.centre if isinstance(value, NormalOffset) else value
             if not is_distribution(value) and np.ndim(value) == 1 and len(value) != X.shape[1]:
@@ -97,43 +99,29 @@ class GaussianModel(Observation):
                 )
         return X
 
-    def adapt(self, X: Array) -> Self:
-        return adapted(self, X)
+    def cells(self, X: Array) -> Cells:
+        """What checked data say of the cells that the model works with."""
+        return Cells(self.from_origin(X))
 
-    def floor(self, n_dims: int) -> Array:
-        """Smallest noise variance of each dim; none while it is only named, before `adapt` has seen the data."""
-        if isinstance(self.noise_floor, str):
-            return np.zeros(n_dims)
-        return np.broadcast_to(self.noise_floor * (1.0 if self.scale is None else np.asarray(self.scale)), n_dims)
-
-    def draw(self, rng: np.random.Generator, n_dims: int) -> Self:
-        spec = with_scale(self, np.broadcast_to(1.0 if self.scale is None else self.scale, n_dims))
+    def draw(self, rng: Generator, n_dims: int) -> Self:
         changes: dict[str, Any] = {}
-        floor = spec.floor(n_dims)
-        if isinstance(spec.noise_var, PerDim):
-            noise = spec.noise_var.sample(rng, n_dims)
-            while (noise < floor).any():  # the joint prior is restricted, not each dim's
-                noise = spec.noise_var.sample(rng, n_dims)
-            changes["noise_var"] = noise
-        elif is_distribution(spec.noise_var):
-            noise = spec.noise_var.sample(rng)
-            while noise < floor.mean():
-                noise = spec.noise_var.sample(rng)
-            changes["noise_var"] = noise
-        if is_distribution(spec.feature_var):
-            changes["feature_var"] = spec.feature_var.sample(rng)
-        if isinstance(spec.offset, NormalOffset):
-            changes["offset"] = spec.offset.sample(rng, n_dims, changes.get("noise_var", spec.noise_var))
-        return spec.replace(**changes)
+        if is_distribution(self.feature_var):
+            changes["feature_var"] = self.feature_var.sample(rng)
+        if isinstance(self.offset, NormalOffset):
+            changes["offset"] = self.offset.sample(rng, n_dims, self.noise_var)
+        return self.replace(**changes)
 
-    def draw_features(self, rng: np.random.Generator, n_features: int, n_dims: int) -> Array:
+    def draw_features(self, rng: Generator, n_features: int, n_dims: int) -> Array:
         self.require_concrete("draw_features")
         sd = np.sqrt(self.feature_var * (self.noise_var if self.per_dim else 1.0))
         return sd * rng.standard_normal((n_features, n_dims))
 
+    def draw_codes(self, rng: Generator, Z: Array) -> Array:
+        return Z
+
     def simulate(
         self,
-        rng: np.random.Generator,
+        rng: Generator,
         Z: Array,
         *,
         n_dims: int | None = None,

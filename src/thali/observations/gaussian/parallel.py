@@ -51,36 +51,40 @@ class ParallelGaussian(Engine):
         n_threads: int | None = None,
     ) -> GaussianRows:
         n_rows, K = local.z.shape
-        features, counts = BitRows(self.model).drawn_features(rng, local), np.diag(local.gram).astype(np.int64)
+        rows = BitRows(self.model)
+        features, counts = rows.drawn_features(rng, local), np.diag(local.gram).astype(np.int64)
         keys = rng.integers(2**64, size=2, dtype=np.uint64)
         room = K if new_rate == 0 else 8 + K + K // 4
         weights = draw_weights(np.concatenate([counts, np.ones(room - K, np.int64)]))
+        X = data.seen(local.filled)
         while True:
-            shared, arrays, results = self._sweep_arrays(data, local, counts, features, weights, new_rate, keys)
+            shared, arrays, results = self._sweep_arrays(data, X, local, counts, features, weights, new_rate, keys)
             together(partial(_sweep_with_others, shared, arrays), n_rows // _LEAST_ROWS, n_threads)
             if shared[PHASE] >= FAILED:
                 raise MemoryError("There was not enough memory to draw the rows. Use fewer threads, or fewer rows.")
             if shared[PHASE] < FULL:
-                kept, grams, crosses, filled = results
+                kept, grams, crosses, free = results
+                filled = data.with_free(free, local.filled)
                 J = int(shared[N_KEPT])
                 gram, cross = np.sum(grams[:, :J, :J], axis=0), np.sum(crosses[:, :J], axis=0)
-                return GaussianRows(kept[: n_rows * J].reshape(n_rows, J), gram, cross, filled)
+                local = GaussianRows(kept[: n_rows * J].reshape(n_rows, J), gram, cross, filled)
+                return rows.redraw_cells(rng, data, local)
             # once more from the beginning, with the same draws: they depend on the keys only
             room = room_for(int(shared[N_COLUMNS] + shared[N_BORN]), n_rows, data.n_dims, new_rate)
             weights = np.concatenate([weights, draw_weights(np.ones(room - len(weights), np.int64))])
 
     def _sweep_arrays(
-        self, data: GaussianData, local: GaussianRows, counts: Array, features: Array, weights: Array, new_rate: float,
-        keys: Array,
+        self, data: GaussianData, X: Array, local: GaussianRows, counts: Array, features: Array, weights: Array,
+        new_rate: float, keys: Array,
     ) -> tuple[Array, tuple[Any, ...], tuple[Array, ...]]:  # fmt: skip
         """(what threads share, arguments of `sweep_rows`, those that get the results), with room for the weights."""
-        (n_rows, n_dims), K, room = data.X.shape, len(features), len(weights)
+        (n_rows, n_dims), K, room = X.shape, len(features), len(weights)
         noise, scale = self.model.units
         offset = np.zeros(n_dims) if self.model.offset is None else np.array(self.model.offset, dtype=float)
         scale = np.ones(n_dims) if scale is None else scale
         with np.errstate(divide="ignore"):  # a weight that rounds to 0 or 1
             odds = np.log(weights) - np.log1p(-weights)
-        A, filled, kept = np.empty((room, n_dims)), np.empty_like(local.filled), np.empty(n_rows * room, np.uint8)
+        A, free, kept = np.empty((room, n_dims)), np.empty(len(data.free_dim)), np.empty(n_rows * room, np.uint8)
         A[:K] = features
         shared = np.zeros(N_SHARED, np.int64)
         shared[N_COLUMNS] = K
@@ -89,11 +93,11 @@ class ParallelGaussian(Engine):
         Z, born, born_rows = np.empty((n_rows, room), np.uint8), np.empty((room, n_dims)), np.empty(room, np.int64)
         part_owners, owners = np.empty((-(-n_rows // (2 * BLOCK)), room), np.int64), np.empty((2, room), np.int64)
         arguments = (
-            data.X, offset, scale, data.missing_start, data.missing_dim, filled, np.ascontiguousarray(local.z), counts,
+            X, offset, scale, data.free_start, data.free_dim, free, np.ascontiguousarray(local.z), counts,
             A, odds, new_rate, noise, float(self.model.feature_var), keys, shared, Z, part_owners, owners, born,
             born_rows, kept, grams, crosses,
         )  # fmt: skip
-        return shared, arguments, (kept, grams, crosses, filled)
+        return shared, arguments, (kept, grams, crosses, free)
 
 
 def _sweep_with_others(shared: Array, arguments: tuple[Any, ...], is_last: bool) -> None:

@@ -141,9 +141,9 @@ class GaussianParticles(Engine):
         scale = self.model.units[1]
         filled = particles.filled[index, : particles.n_cells].copy()
         if scale is not None:
-            filled *= scale[data.missing_dim]
+            filled *= scale[data.hidden_dim]
         if self.model.offset is not None:
-            filled += self.model.offset[data.missing_dim]
+            filled += self.model.offset[data.hidden_dim]
         K = int(particles.n_columns[index])
         Z, gram, cross = with_room(
             particles.z[index, : particles.n_rows, :K], particles.gram[index, :K, :K], particles.cross[index, :K],
@@ -162,9 +162,9 @@ class GaussianParticles(Engine):
         scale = self.model.units[1]
         filled = local.filled
         if self.model.offset is not None:
-            filled = filled - self.model.offset[data.missing_dim]
+            filled = filled - self.model.offset[data.hidden_dim]
         if scale is not None:
-            filled = filled / scale[data.missing_dim]
+            filled = filled / scale[data.hidden_dim]
         particles.n_columns[index] = len(used)
         particles.z[index] = 0
         particles.z[index, : particles.n_rows, : len(used)] = local.z[:, used]

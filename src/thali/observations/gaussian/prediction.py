@@ -36,20 +36,23 @@ class GaussianPredictions(Engine):
     def means(self, codes: Array, codebook: Any) -> Array:
         return self.model.means(codes, codebook.features)
 
+    def expected_rows(self, encoded: Encoded, codebook: Any) -> Array:
+        return self.means(encoded.codes, codebook)
+
     def features_var(self, codebook: Any) -> Array:
         return np.diag(codebook.gram_inv)[:, None] * np.broadcast_to(self.model.noise_var, codebook.features.shape)
 
     def log_cells(self, X: Array, codes: Array, codebook: Any) -> Array:
-        var = self._cell_var(codes, codebook)
-        residual = self.model.from_origin(X) - self.means(codes, codebook)
+        var = self.cell_var(codes, codebook)
+        residual = self.model.from_origin(X) - self.model.means(codes, codebook.features)
         return -0.5 * (np.log(2 * np.pi * var) + residual**2 / var)
 
     def sample_rows(self, rng: Generator, codes: Array, codebook: Any, n_unknown: Array | int) -> Array:
         model = self.model
         unit = np.asarray(model.noise_var if model.per_dim else 1.0)
         power = np.reshape(self.unknown_power(rng, n_unknown, len(codes)), (-1, 1))
-        var = self._cell_var(codes, codebook) + power * (model.feature_var * unit)
-        mean = self.means(codes, codebook)
+        var = self.cell_var(codes, codebook) + power * (model.feature_var * unit)
+        mean = model.means(codes, codebook.features)
         rows = mean + np.sqrt(var) * rng.standard_normal(mean.shape)
         return rows if model.origin is None else rows + model.origin
 
@@ -62,13 +65,14 @@ class GaussianPredictions(Engine):
         features, gram_inv = codebook.features, codebook.gram_inv
         noise = np.broadcast_to(self.model.noise_var, (len(mean), features.shape[1]))
         second = np.einsum("nk,nk->n", mean @ gram_inv, mean) + var @ np.diag(gram_inv)
-        return self.means(mean, codebook), noise, noise * second[:, None] + var @ features**2
+        return self.model.means(mean, features), noise, noise * second[:, None] + var @ features**2
 
     @abstractmethod
     def unknown_power(self, rng: Generator, n_unknown: Array | int, n_rows: int) -> Any:
         """Sums of the squared codes of so many features that no row has yet, by row."""
 
-    def _cell_var(self, codes: Array, codebook: Any) -> Array:
+    def cell_var(self, codes: Array, codebook: Any) -> Array:
+        """Variance of each cell of rows with these codes, (n_rows, 1) or (n_rows, n_dims)."""
         # eq: own.cell-predictive
         return (1.0 + np.einsum("nk,nk->n", codes @ codebook.gram_inv, codes))[:, None] * self.model.noise_var
 

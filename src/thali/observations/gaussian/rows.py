@@ -10,6 +10,8 @@ from thali.core.codebook import Codebook
 from thali.core.observation import Engine
 from thali.core.registry import stored
 from thali.kernels.bits.conditional_rows import draw_features
+from thali.kernels.intervals import draw_between
+from thali.numerics.truncated_normal import truncated_normal_entropy
 from thali.observations.gaussian.codebook import GaussianCodebook
 from thali.observations.gaussian.data import GaussianData
 from thali.observations.gaussian.marginal import Spectrum, spectrum
@@ -26,8 +28,8 @@ class GaussianRows(NamedTuple):
 
     z: Array  # (n_rows, n_features) uint8
     gram: Array  # z'z, exact (whole numbers)
-    cross: Array  # z'X in the data's units, missing cells filled
-    filled: Array  # the missing cells, in row-major order
+    cross: Array  # z'X in the data's units, hidden cells filled
+    filled: Array  # the hidden cells (`GaussianData`), in row-major order
 
 
 class GaussianChain(Engine):
@@ -54,20 +56,20 @@ class GaussianChain(Engine):
     # ---- ChainRows
 
     def prepare(self, X: Array) -> GaussianData:
-        return GaussianData(self.model.from_origin(X))
+        return GaussianData(*self.model.cells(X))
 
     def place(self, data: GaussianData, codes: Array, X: Array) -> Any:
-        return self.rows(data, codes, X[data.missing])
+        return self.rows(data, codes, X[data.hidden])
 
     def completed(self, data: GaussianData, local: Any) -> Array:
-        X = data.X.copy()
-        X[data.missing] = local.filled
-        return X
+        return data.completed(local.filled)
 
     def check(self, data: GaussianData, local: Any) -> None:
         """The statistics are those of the codes, to rounding."""
-        if len(local.filled) != len(data.missing_dim):
+        if len(local.filled) != len(data.hidden_dim):
             raise ValueError("its missing cells are those of other data")
+        if not data.holds(local.filled):
+            raise ValueError("its cells lie outside of their intervals")
         anew = self.place(data, self.codes(local), self.completed(data, local))
         if type(anew) is not type(local):
             raise ValueError("its row variables are those of another model")
@@ -102,8 +104,10 @@ class GaussianChain(Engine):
     def statistics(self, data: GaussianData, codes: Array, filled: Array) -> tuple[Array, Array]:
         """V'V and V'X, from scratch."""
         dense = np.asarray(codes, dtype=float)
+        if data.bounds is not None:  # rarely few
+            return dense.T @ dense, dense.T @ data.completed(filled)
         cross = dense.T @ data.X
-        if data.any_missing:
+        if data.any_hidden:
             cross += (data.sparse(filled).T @ dense).T
         return dense.T @ dense, cross
 
@@ -123,6 +127,32 @@ class GaussianChain(Engine):
         if scale is not None:
             square = square / scale**2
         return spectrum(local.gram, self.standard_cross(local), float(square.sum()), data.n_rows, data.n_dims)
+
+    def redraw_cells(self, rng: Generator, data: GaussianData, local: Any) -> Any:
+        """Row variables with all hidden cells drawn anew, if some of them have bounds: features given the codes and X,
+        then each cell given the features, which are forgotten. It ends every sweep."""
+        if data.bounds is None:  # cells that may lie anywhere were drawn with the bits
+            return local
+        law = self._cell_law(data, local, self.drawn_features(rng, local))
+        # eq: own.interval-cells
+        return self.rows(data, self.codes(local), draw_between(*law, *data.bounds, rng))
+
+    def cell_entropy(self, data: GaussianData, local: Any) -> float:
+        """Sum of the entropies of the hidden cells given features at their mean, if some of them have bounds."""
+        if data.bounds is None:
+            return 0.0
+        precision = local.gram + self.model.units[0] / self.model.feature_var * np.eye(len(local.gram))
+        law = self._cell_law(data, local, np.linalg.solve(precision, self.standard_cross(local)))
+        return float(truncated_normal_entropy(*law, *data.bounds).sum())
+
+    def _cell_law(self, data: GaussianData, local: Any, features: Array) -> tuple[Array, Array]:
+        """(mean, sd) of each hidden cell given features in the units of the standardised data."""
+        mean = np.asarray(self.codes(local), dtype=float) @ features
+        if self.model.units[1] is not None:
+            mean *= self.model.units[1]
+        if self.model.offset is not None:
+            mean += self.model.offset
+        return data.at_hidden(mean), np.sqrt(np.broadcast_to(self.model.noise_var, data.n_dims))[data.hidden_dim]
 
     def drawn_features(self, rng: Generator, local: Any) -> Array:
         """Features given the codes and X, in the units of the standardised data."""

@@ -23,9 +23,9 @@ class GaussianStart(Engine):
 
     def matrix(self, data: GaussianData) -> tuple[Array, bool]:
         X, offset = data.X, self.model.offset
-        if data.any_missing:
+        if data.any_hidden:
             X = X.copy()
-            X[data.missing] = np.nan
+            X[data.hidden] = data.points
         if offset is None or isinstance(offset, NormalOffset):
             return X, offset is not None
         return X - offset, False
@@ -39,12 +39,12 @@ class GaussianStart(Engine):
         """Learned variances from the least-squares fit of X on the codes."""
         model, X = self.model, matrix
         changes: dict[str, Any] = {}
-        filled = matrix[data.missing]
+        filled = matrix[data.hidden]
         if isinstance(model.offset, NormalOffset):
             changes["offset"] = np.array(model.offset.centre, dtype=float)
             X = X - model.offset.centre
         elif model.offset is not None:
-            filled = filled + model.offset[data.missing_dim]
+            filled = filled + model.offset[data.hidden_dim]
         dense = codes.astype(float)
         n_features = dense.shape[1]
         weights = np.linalg.solve(dense.T @ dense + 0.1 * np.eye(n_features), dense.T @ X)
@@ -59,10 +59,7 @@ class GaussianStart(Engine):
         return model.replace(**changes), chain.rows(data, codes, filled)
 
     def tempered(self, factor: float) -> GaussianModel:
-        """With `factor` times the noise variance and features of the same size."""
-        model = self.model
-        feature = model.feature_var / factor if model.per_dim else model.feature_var
-        return model.replace(noise_var=model.noise_var * factor, feature_var=float(feature))
+        return self.model.tempered(factor)
 
 
 def _probable_variance(law: Any, squares: Array) -> float:

@@ -22,7 +22,7 @@ from thali.core.spec import hyper, positive, setting
 from thali.errors import InvalidDataError
 from thali.observations.gaussian.domains import ard_domain, noise_domain, offset_domain, weighted_floor_domain
 from thali.observations.gaussian.mean_field.weights import MeanFieldWeights
-from thali.observations.gaussian.model import GaussianModel
+from thali.observations.gaussian.noisy_model import NoisyGaussian
 from thali.observations.gaussian.starting import GaussianStart
 from thali.observations.gaussian.uniqueness_floor import UniquenessFloor
 from thali.observations.gaussian.weight_law import WeightLaw, draw_scales
@@ -32,7 +32,7 @@ from thali.observations.gaussian.weighted_sweeps import WeightedSweeps
 
 
 @dataclass(frozen=True, eq=False)
-class WeightedGaussian(GaussianModel):
+class WeightedGaussian(NoisyGaussian):
     """Subclasses say what the law of a weight is."""
 
     noise_var: Any = hyper(PerDim(), noise_domain)

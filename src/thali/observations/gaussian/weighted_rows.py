@@ -24,8 +24,8 @@ class WeightedRows(NamedTuple):
     z: Array  # (n_rows, n_features) uint8
     v: Array  # z * w
     gram: Array  # v'v
-    cross: Array  # v'X in the data's units, missing cells filled
-    filled: Array  # the missing cells, in row-major order
+    cross: Array  # v'X in the data's units, hidden cells filled
+    filled: Array  # the hidden cells (`GaussianData`), in row-major order
 
 
 class WeightedChain(GaussianChain):

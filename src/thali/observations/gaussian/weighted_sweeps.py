@@ -51,18 +51,19 @@ class WeightedSweeps(Engine):
         row = 0
         while row < data.n_rows:
             K, row = scaled_sweep(
-                X, data.missing_start, data.missing_dim, V, K, A, counts, scales, log_odds, rate, noise,
+                X, data.free_start, data.free_dim, V, K, A, counts, scales, log_odds, rate, noise,
                 float(model.feature_var), *model.law, ard, _CANDIDATES, most_own, row, rng,
             )  # fmt: skip
             if row < data.n_rows:
                 room = room_for(K, data.n_rows, data.n_dims, new_rate) + most_own
                 V, A, counts, scales = _with_room(V[:, :K], A[:K], scales[:K], room)
         swap_features(
-            X, data.missing_start, data.missing_dim, V, A, counts, scales, like_pairs(A[:K]), log_odds,
+            X, data.free_start, data.free_dim, V, A, counts, scales, like_pairs(A[:K]), log_odds,
             noise, *model.law, rng,
         )  # fmt: skip
         codes = V[:, :K] * self._stretch(rng, V[:, :K] / scales[:K], A[:K])
-        return self.rows.rows(data, codes, data.take_filled(model.offset, scale, local.filled))
+        local = self.rows.rows(data, codes, data.take_filled(model.offset, scale, local.filled))
+        return self.rows.redraw_cells(rng, data, local)
 
     def _stretch(self, rng: Generator, weights: Array, A: Array) -> Array:
         """Factors c_k by which weights grow and features shrink: (c w, a / c) fits as well, and by single draws the
@@ -98,9 +99,10 @@ class WeightedSweeps(Engine):
         A = np.vstack([self.rows.drawn_features(rng, local), fresh])
         V = np.hstack([local.v, np.zeros((data.n_rows, len(unused)))])
         chances, scales = np.concatenate([used, unused]), draw_scales(rng, model, V)
-        missing = data.missing_start, data.missing_dim
+        missing = data.free_start, data.free_dim
         scaled_slice_sweep(X, *missing, V, A, chances, level, scales, noise, *model.law, rng)
-        return self.rows.rows(data, V[:, V.any(axis=0)], data.take_filled(model.offset, scale, local.filled))
+        filled = data.take_filled(model.offset, scale, local.filled)
+        return self.rows.redraw_cells(rng, data, self.rows.rows(data, V[:, V.any(axis=0)], filled))
 
     def bit_entropy(self, data: GaussianData, local: WeightedRows, odds: RowOdds) -> float:
         """Sum of the entropies of each bit with its weight, given the rest and the features at their mean, in nats.

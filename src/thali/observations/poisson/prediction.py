@@ -47,6 +47,9 @@ class PoissonPredictions(Engine):
     def means(self, codes: Array, codebook: CountCodebook) -> Array:
         return self.model.reconstruct(codes, codebook.features)
 
+    def expected_rows(self, encoded: Encoded, codebook: CountCodebook) -> Array:
+        return self.means(encoded.codes, codebook)
+
     # ---- features
 
     def definite(self, rng: np.random.Generator, codebook: CountCodebook) -> CountCodebook:

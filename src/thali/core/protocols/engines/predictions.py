@@ -32,6 +32,9 @@ class Predictions(Protocol):
     def means(self, codes: Array, codebook: Book) -> Array:
         """Expected rows given codes, counted from `origin`: sums of numbers near zero keep their digits."""
 
+    def expected_rows(self, encoded: Encoded, codebook: Book) -> Array:
+        """`means` of the encoded rows, expected over their codes."""
+
     @property
     def origin(self) -> Array | None:
         """What to add to `means` for the units of the data; None: nothing."""
