@@ -32,7 +32,7 @@ from thali.core.model import Model
 from thali.core.protocols.engines.chains import ChainRows, MarginalRows
 from thali.core.protocols.engines.predictions import Predictions
 from thali.observations.gaussian.model import Cells
-from thali.testing import geweke, z_limit
+from thali.testing import check_observation, geweke, z_limit
 from thali.testing.enumerate import compare_with_exact, enumerate_posterior
 
 X3 = np.array([[1.0, 1, 0, 1], [1, 1, 0, 1], [0, 0, 1, np.nan]])
@@ -288,3 +288,7 @@ def test_auto_samples_it():
     with pytest.warns(UserWarning, match="converged"):
         model = LatentFeatures(Bernoulli(), n_chains=2, random_state=0, verbose=False, max_time=1.0).fit(data(12)[0])
     assert type(model.inference_.inference) is CollapsedGibbs
+
+
+def test_it_keeps_its_contracts(rng):
+    check_observation(Bernoulli(feature_var=1.5, offset=np.array([0.2, -0.4])), rng, n_draws=2000)

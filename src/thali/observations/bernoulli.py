@@ -75,7 +75,7 @@ class ProbitPredictions(RowEncoder, BitPredictions):
         return total
 
     def sample_rows(self, rng: Generator, codes: Array, codebook: Any, n_unknown: Array | int) -> Array:
-        return (super().sample_rows(rng, codes, codebook, n_unknown) > 0.0).astype(float)
+        return self.model.as_data(super().sample_rows(rng, codes, codebook, n_unknown))
 
     def _height(self, codes: Array, codebook: GaussianCodebook, n_unknown: int) -> Array:
         """How far above zero the latent cells are expected, in their sds, with so many features that no row has."""
@@ -130,8 +130,8 @@ class Bernoulli(GaussianModel):
     def tempered(self, factor: float) -> Self:
         return self.replace(feature_var=float(self.feature_var / factor))  # the noise is the unit
 
-    def simulate(self, rng: Generator, Z: Array, **given: Any) -> Array:
-        return (super().simulate(rng, Z, **given) > 0.0).astype(float)
+    def as_data(self, values: Array) -> Array:
+        return (values > 0.0).astype(float)
 
     def reconstruct(self, codes: Array, features: Array) -> Array:
         return ndtr(self.means(codes, features))

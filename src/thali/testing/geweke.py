@@ -194,9 +194,10 @@ Snapshot = tuple[Any, Array]  # a state and the complete X
 def _one_step(
     model: Model, inference: Any, rng: np.random.Generator, n_rows: int, n_dims: int, missing: Array | None
 ) -> tuple[Snapshot, Snapshot]:
-    state, data, X = draw_joint(model, inference, rng, n_rows, n_dims, missing)
+    state, data, _ = draw_joint(model, inference, rng, n_rows, n_dims, missing)
     moved, _ = inference.step(rng, state, model, data)
-    return (state, X), (moved, moved.observation.engine(ChainRows).completed(data, moved.local))
+    before, after = ((one, one.observation.engine(ChainRows).completed(data, one.local)) for one in (state, moved))
+    return before, after
 
 
 def draw_joint(

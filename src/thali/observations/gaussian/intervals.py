@@ -48,11 +48,11 @@ class IntervalMarginal(Engine):
     def simulate_local(
         self, rng: np.random.Generator, Z: Array, n_dims: int, missing: Array | None = None
     ) -> tuple[Array, GaussianRows]:
-        """X are the values themselves: whatever lies in the same interval says the same."""
         rows = BitRows(self.model)
-        X = GaussianModel.simulate(self.model, rng, Z, n_dims=n_dims, codes=Z)
+        values = self.model.simulate_values(rng, Z, n_dims=n_dims, codes=Z)
+        X = self.model.as_data(values)
         data = rows.prepare(X if missing is None else np.where(missing, np.nan, X))
-        return X, rows.place(data, Z, self.model.from_origin(X))
+        return X, rows.place(data, Z, self.model.from_origin(values))
 
 
 def _log_column(values: Array, low: Array, high: Array, cov: Array, is_known: Array, has_bound: Array) -> float:

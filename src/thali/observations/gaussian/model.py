@@ -119,7 +119,14 @@ class GaussianModel(Observation):
     def draw_codes(self, rng: Generator, Z: Array) -> Array:
         return Z
 
-    def simulate(
+    def simulate(self, rng: Generator, Z: Array, **given: Any) -> Array:
+        return self.as_data(self.simulate_values(rng, Z, **given))
+
+    def as_data(self, values: Array) -> Array:
+        """What is seen of values that the model makes: the values themselves, unless cells are known by intervals."""
+        return values
+
+    def simulate_values(
         self,
         rng: Generator,
         Z: Array,
