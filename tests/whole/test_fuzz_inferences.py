@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_fuzz import accepted, check_fit, check_use, extreme, plain
+from odd_data import extreme, plain
+from right_results import accepted, check_fit, check_use
 
 import thali
 from thali import (
