@@ -166,7 +166,7 @@ def tables(draw):
     return Table(X, names and tuple(names), dims and tuple(dims), "", label)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=60, derandomize=True)
 @given(written=tables(), suffix=st.sampled_from([".csv", ".tsv", ".npz"]))
 def test_what_is_written_reads_back(tmp_path_factory, written, suffix):
     path = tmp_path_factory.mktemp("written") / f"x{suffix}"

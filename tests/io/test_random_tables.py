@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 import thali as library
 from thali.cli.main import app
+from thali.data.fingerprint import fingerprint
 from thali.errors import InvalidDataError
 from thali.io import read_table
-from thali.storage.fit import fingerprint
 
 
 def test_read_right_or_refused_in_the_right_place(tmp_path: Path) -> None:

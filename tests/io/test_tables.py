@@ -42,7 +42,7 @@ def refusal(path: Path) -> str:
 # --- text: what is read -----------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=80, derandomize=True)
 @given(
     X=MATRICES,
     kind=st.sampled_from([(".csv", ","), (".tsv", "\t"), (".txt", "\t"), (".csv.gz", ","), (".tsv.gz", "\t")]),
@@ -74,7 +74,7 @@ def test_round_trip(tmp_path_factory, X, kind, header, names, missing):
     assert table.source == str(path)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=25, derandomize=True)
 @given(X=MATRICES, index=st.booleans())
 def test_round_trip_of_pandas_exports(tmp_path_factory, X, index):
     path = tmp_path_factory.mktemp("pandas") / "data.csv"

@@ -15,7 +15,7 @@ from hostile.whole import FITS, RUNS, data_of
 
 import thali
 
-OLD = Path(__file__).parent / "fixtures" / "format-1"
+OLD = Path(__file__).parents[1] / "fixtures" / "format-1"
 EXPECTED = json.loads((OLD / "expected.json").read_text())
 SAME_BITS = machine() == json.loads(GOLDEN.read_text())["machine"]
 

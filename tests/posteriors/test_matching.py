@@ -74,7 +74,7 @@ def without_dummies(similar):
     return partner
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 4))
 def test_no_assignment_is_better(seed, n, m):
     similar = np.random.default_rng(seed).random((n, m))

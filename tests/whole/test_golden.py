@@ -14,7 +14,7 @@ from thali.core.protocols.engines.predictions import Predictions
 from thali.kernels.bits.row_draws import scan_bits
 from thali.testing import enumerate_posterior
 
-CASES = {c["id"]: c for c in json.loads((Path(__file__).parent / "golden/ibp-gibbs-variational.json").read_text())}
+CASES = {c["id"]: c for c in json.loads((Path(__file__).parents[1] / "golden/ibp-gibbs-variational.json").read_text())}
 
 
 def case(name):

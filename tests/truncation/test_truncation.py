@@ -26,7 +26,7 @@ from thali.testing import z_limit
 from thali.testing.zscores import z_scores
 from thali.truncation import rounds, sticks
 
-GOLDEN = Path(__file__).parent / "golden/ibp-gibbs-variational.json"
+GOLDEN = Path(__file__).parents[1] / "golden/ibp-gibbs-variational.json"
 
 # --- sticks ---------------------------------------------------------------------------------------
 
@@ -380,7 +380,7 @@ def test_draws_are_no_farther_apart_than_the_bound(whole, part, rng):
 
 
 def test_the_benchmark_prints_its_tables(tmp_path):
-    script = Path(__file__).parents[1] / "benchmarks/papers/truncation.py"
+    script = Path(__file__).parents[2] / "benchmarks/papers/truncation.py"
     command = [sys.executable, script, "--draws", "500", "--json", tmp_path / "truncation.json"]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr

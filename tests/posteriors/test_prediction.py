@@ -326,7 +326,7 @@ def test_rows_without_any_feature(rng):
 @pytest.mark.parametrize("page", ["how-to/missing-values.md", "explanation/how-many.md"])
 def test_numbers_of_the_pages(page, capsys):
     """Each `print(...)  # 0.52 0.89` prints about these numbers: 4 errors of a share of draws with an ESS of 400."""
-    text = (Path(__file__).parents[1] / "docs" / page).read_text()
+    text = (Path(__file__).parents[2] / "docs" / page).read_text()
     code = "\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL))
     exec(code, {})
     printed = capsys.readouterr().out.splitlines()
