@@ -12,6 +12,13 @@ from thali.cli.main import app
 Thali = Callable[..., Result]
 
 
+@pytest.fixture(autouse=True)
+def same_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without `--seed`, verbs in this process still draw the same numbers in every run of the tests."""
+    numbers = np.random.default_rng(0)
+    monkeypatch.setattr("secrets.randbelow", lambda n: int(numbers.integers(n)))
+
+
 @pytest.fixture
 def thali() -> Thali:
     """Run `thali` with these arguments in this process."""

@@ -31,7 +31,8 @@ def test_what_it_says_to_do_next_works(here: Path) -> None:
     from thali.cli.verbs.demo import _NEXT
 
     X = library.datasets.bars(20).X
-    library.LatentFeatures(inference=library.CollapsedGibbs(n_warmup=1, n_draws=5), n_chains=1).fit(X).save("x.thali")
+    m = library.LatentFeatures(inference=library.CollapsedGibbs(n_warmup=1, n_draws=5), n_chains=1, random_state=0)
+    m.fit(X).save("x.thali")
     code = _NEXT.format(file="x.thali").partition("\n\n")[2]
     assert len(code.splitlines()) == 5
     exec("\n".join(line.strip() for line in code.splitlines()))

@@ -360,7 +360,7 @@ def test_a_truncated_or_absent_file_is_one_clear_line(thali, here: Path) -> None
 @pytest.mark.parametrize("which", thinned([signal.SIGINT, signal.SIGTERM], signal.SIGTERM))
 def test_a_signal_saves_what_was_drawn(here: Path, which: signal.Signals) -> None:
     np.save("bars.npy", library.datasets.bars(300).X)
-    command = [sys.executable, "-m", "thali.cli.main", "fit", "bars.npy", "--chains", "2", "--jobs", "2"]
+    command = [sys.executable, "-m", "thali.cli.main", "fit", "bars.npy", "--chains", "2", "--jobs", "2", "--seed", "1"]
     command += ["--warmup", "1", "--thin", "3", "--draws", "1000000"]
     ask = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **ask) as process:

@@ -121,7 +121,7 @@ def test_an_interrupt_before_any_draw_exits_130(thali, survey: Path, monkeypatch
 def test_a_reader_that_leaves_early_is_no_drama(survey: Path) -> None:
     read, write = os.pipe()
     os.close(read)
-    command = [*COMMAND, "fit", survey, "--warmup", "1", "--draws", "4", "--json", "--quiet"]
+    command = [*COMMAND, "fit", survey, "--warmup", "1", "--draws", "4", "--seed", "1", "--json", "--quiet"]
     result = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True)
     os.close(write)
     assert result.returncode == 1
