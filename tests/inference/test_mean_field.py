@@ -333,3 +333,10 @@ class TestChoice:
 @pytest.mark.slow
 def test_scikit_learn_is_content():
     check_estimator(LatentFeatures(inference=MeanField(n_restarts=1, max_iter=20), random_state=0), on_skip=None)
+
+
+def test_numbers_too_large_for_single_precision():
+    X = np.array([[0.0, 1.0], [1e76, 2.0], [3.0, 4.0]])
+    model = LatentFeatures(inference=MeanField(precision="single"), random_state=0)
+    with pytest.raises(thali.errors.InvalidDataError, match=r"Single precision holds .* Use precision"):
+        model.fit(X)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from thali.verdicts.chains import Agreement, Diagnosis, agree, diagnose, verdict
+from thali.verdicts.chains import Agreement, Diagnosis, agree, diagnose, diagnose_filters, verdict
 
 
 def one(values):
@@ -155,3 +155,11 @@ def test_words_for_chains_that_differ():
     text = verdict(GOOD, agreement([1, 2, 3, 4, 5, 6], [0, -1, -1, -1, -1, -1]))
     assert "2 more chains differ from chain 0" in text
     assert "chain 4 found" not in text
+
+
+def test_filters_of_huge_numbers():
+    draws = {"mass": np.array([[1e200, 2e200, 3e200], [1e200, 2e200, 4e200]])}
+    small = {"mass": draws["mass"] / 1e200}
+    found, wanted = (diagnose_filters(some)["mass"] for some in (draws, small))
+    assert found.r_hat == pytest.approx(wanted.r_hat)
+    assert found.ess == pytest.approx(wanted.ess)

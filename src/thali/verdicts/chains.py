@@ -8,6 +8,7 @@ import numpy as np
 R_HAT_LIMIT = 1.05
 ESS_LIMIT = 100.0
 FREE_ENERGY_LIMIT = 20.0  # nats by which chains may differ, beside their Monte Carlo error
+_LARGE = 1e100  # squares of larger numbers may not fit
 _NAMED = 3  # chains that differ and are described one by one
 
 
@@ -108,6 +109,8 @@ def diagnose_filters(draws: Mapping[str, np.ndarray]) -> dict[str, Diagnosis]:
         if n_filters == 1:
             result[name] = Diagnosis(np.nan, np.nan)
             continue
+        size = float(np.abs(values).max())
+        values = values / size if size > _LARGE else values  # only ratios of squares are asked for
         between = float(np.var(values.mean(axis=1), ddof=1))
         within = float(np.mean(np.var(values, axis=1)))
         if between == 0.0:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # which builds on this module
 Array = np.ndarray
 Generator = np.random.Generator
 
-_DRAWS = 20_000  # of the features of a dim
+N_DRAWS = 20_000  # of the features of a dim
 _BLOCK = 2**20  # numbers held at a time
 
 
@@ -33,12 +33,12 @@ class ExplicitMarginal(Engine):
         if dense.shape[1] == 0:
             cells = self.model.log_cells(data.X, dense, np.zeros((0, n_dims)))
             return float(np.where(data.seen, cells, 0.0).sum())
-        features = self.model.draw_features(make_generator(0), _DRAWS * dense.shape[1], n_dims)
-        draws = features.reshape(_DRAWS, dense.shape[1], n_dims)
+        features = self.model.draw_features(make_generator(0), N_DRAWS * dense.shape[1], n_dims)
+        draws = features.reshape(N_DRAWS, dense.shape[1], n_dims)
         alike = all(np.ndim(value) == 0 for value in self.model.get_params(deep=False).values())
         size = max(_BLOCK // data.X.size, 1) if alike else 1  # where dims have no parameters of their own, side by side
-        parts = [self._by_dim(data, dense, draws[first : first + size]) for first in range(0, _DRAWS, size)]
-        return float(np.sum(logsumexp(np.concatenate(parts), axis=0) - math.log(_DRAWS)))
+        parts = [self._by_dim(data, dense, draws[first : first + size]) for first in range(0, N_DRAWS, size)]
+        return float(np.sum(logsumexp(np.concatenate(parts), axis=0) - math.log(N_DRAWS)))
 
     def _by_dim(self, data: ExplicitData, codes: Array, draws: Array) -> Array:
         """Log density of the observed cells of each dim, (n_draws, n_dims)."""

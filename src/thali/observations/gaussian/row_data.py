@@ -5,7 +5,11 @@ from typing import Self
 
 import numpy as np
 
+from thali.errors import InvalidDataError
+
 Array = np.ndarray
+
+_LARGEST_SINGLE = 1e18
 
 
 class RowData:
@@ -38,7 +42,13 @@ class RowData:
 
     @cached_property
     def single(self) -> Array:
-        """X in single precision."""
+        """X in single precision, in which squares have to fit, too."""
+        largest = float(np.abs(self.X).max(initial=0.0))
+        if largest > _LARGEST_SINGLE:
+            raise InvalidDataError(
+                f"Single precision holds squares of numbers up to {_LARGEST_SINGLE:.0e}. Got {largest:.3g}. "
+                'Use precision="double", or scale X.'
+            )
         return np.asarray(self.X, dtype=np.float32)
 
     @cached_property

@@ -68,6 +68,8 @@ class GaussianChain(Engine):
         """The statistics are those of the codes, to rounding."""
         if len(local.filled) != len(data.hidden_dim):
             raise ValueError("its missing cells are those of other data")
+        if not np.isfinite(local.filled).all():
+            raise ValueError("its missing cells are no numbers")
         if not data.holds(local.filled):
             raise ValueError("its cells lie outside of their intervals")
         anew = self.place(data, self.codes(local), self.completed(data, local))

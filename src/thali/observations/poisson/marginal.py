@@ -12,9 +12,6 @@ from thali.observations.poisson.data import CountData
 from thali.observations.poisson.rows import CountRows, log_codes
 
 if TYPE_CHECKING:  # which builds on this module
-    pass
-
-if TYPE_CHECKING:  # which builds on this module
     from thali.observations.poisson_gamma import PoissonGamma
 
 Array = np.ndarray

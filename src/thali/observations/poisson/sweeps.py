@@ -12,9 +12,6 @@ from thali.observations.poisson.data import CountData
 from thali.observations.poisson.rows import MOST, CountRows, drawn_features
 
 if TYPE_CHECKING:  # which builds on this module
-    pass
-
-if TYPE_CHECKING:  # which builds on this module
     from thali.observations.poisson_gamma import PoissonGamma
 
 Array = np.ndarray

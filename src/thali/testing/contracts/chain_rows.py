@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 
 from thali.core.protocols.engines.chains import AuxiliaryRows, ChainRows, MarginalRows, OwnStart, StartRows
 from thali.core.protocols.engines.predictions import Predictions
-from thali.observations.explicit.marginal import _DRAWS as SIMULATED
+from thali.observations.explicit.marginal import N_DRAWS as SIMULATED
 from thali.observations.explicit.marginal import ExplicitMarginal
 from thali.testing.contracts.example import BITS, Example
 from thali.testing.contracts.telling import check_stored, contract, near, same, spoiled, unchanged
