@@ -10,7 +10,7 @@ import pytest
 from runs import ran, shape_of
 from runs import same_draws as same
 
-from thali import IBP, BetaBernoulli, CollapsedGibbs, LatentFeatures, LinearGaussian
+from thali import IBP, BetaBernoulli, CollapsedGibbs, LatentFeatures, LinearGaussian, MeanField
 from thali.core.model import Model
 from thali.core.protocols.engines.chains import ChainRows
 from thali.errors import InvalidParameterError
@@ -348,3 +348,12 @@ def test_fixed_hyperparameters_stay_fixed(X, prior):
     result = run(X, short(n_warmup=2, n_draws=3), model=model)
     assert set(result.posterior.draws) == {"n_features", "n_on", "log_joint", "free_energy"}
     assert result.posterior.concrete(0, 0) == Model(prior, result.posterior.model.observation)
+
+
+def test_restarts_come_one_after_the_other_also_when_time_is_short(X):
+    model = Model(IBP(), LinearGaussian().adapt(X))
+    shape = shape_of(X, MeanField(n_restarts=3, max_iter=3, tol=0.0), model)
+    order = []
+    ran(shape, max_time=600.0, n_jobs=1, keep=lambda task, is_last: order.append(task.number))
+    assert order[:-3] == sorted(order[:-3])
+    assert set(order) == {0, 1, 2}

@@ -4,6 +4,7 @@ Each task has its own stream and its own work space, so its bits do not depend o
 suffice because a kernel releases the interpreter lock for a whole sweep; a process would pay seconds to start.
 """
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -105,8 +106,13 @@ def run(
 
 
 def _turn(shape: Shape, clock: Clock) -> float:
-    """Seconds for which a task keeps its thread; short ones if there is little time, so that every task gets a turn."""
-    return shape.turn if clock.max_time is None else min(shape.turn, clock.max_time / (4 * len(shape.tasks)))
+    """Seconds for which a task keeps its thread; short ones if there is little time, so that every task gets a turn.
+
+    Tasks of a shape whose turns have no end come one after the other: better a few that are done than all half done.
+    """
+    if clock.max_time is None or math.isinf(shape.turn):
+        return shape.turn
+    return min(shape.turn, clock.max_time / (4 * len(shape.tasks)))
 
 
 def _turns(
