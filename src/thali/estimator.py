@@ -297,9 +297,9 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         check_is_fitted(self)
         outcome = self._outcome
         left = outcome.left
-        about = outcome.about._replace(params=self.get_params(deep=False), model=outcome.posterior.model)
+        about = outcome.about._replace(params=self.get_params(deep=False), model=self.posterior_.model)
         try:
-            saving.save(outcome._replace(about=about), path)
+            saving.save(outcome._replace(about=about, posterior=self.posterior_, history=self.history_), path)
         except InvalidFileError as error:
             if left is None:
                 raise

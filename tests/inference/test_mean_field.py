@@ -287,9 +287,8 @@ class TestSettings:
             LatentFeatures(prior=prior, inference=MeanField()).fit(BARS.X)
         with pytest.raises(InvalidParameterError, match="discount"):
             LatentFeatures(prior=IBP(discount=0.3), inference=MeanField()).fit(BARS.X)
-        for settings in ({"checkpoint": "run"}, {"target_ess": 10.0}):
-            with pytest.raises(InvalidParameterError, match="for samplers"):
-                LatentFeatures(inference=MeanField(), **settings).fit(BARS.X)
+        with pytest.raises(InvalidParameterError, match="for samplers"):
+            LatentFeatures(inference=MeanField(), target_ess=10.0).fit(BARS.X)
 
     def test_a_run_cut_short_says_so(self):
         hurried = LatentFeatures(inference=MeanField(n_restarts=30), random_state=0, max_time=1e-3).fit(BARS.X)

@@ -202,11 +202,9 @@ def test_fixed_vectors_are_undone(tmp_path):
     np.testing.assert_allclose(filled, plain.impute(X) * scale + offset, atol=1e-9)
 
 
-@pytest.mark.parametrize("setting", [{"target_ess": 100.0}, {"checkpoint": "run"}])
-def test_settings_of_samplers_are_refused(setting, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InvalidParameterError, match=next(iter(setting))):
-        estimator().set_params(**setting).fit(simple_data()[0])
+def test_settings_of_samplers_are_refused():
+    with pytest.raises(InvalidParameterError, match="target_ess is for samplers"):
+        estimator().set_params(target_ess=100.0).fit(simple_data()[0])
 
 
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
@@ -241,10 +239,10 @@ def test_a_signal_during_the_only_rows_is_not_forgotten(monkeypatch):
         time.sleep(0.3)
         return absorb(*arguments)
 
-    X = simple_data(n_rows=3)[0]
+    X = simple_data(n_rows=1)[0]
     monkeypatch.setattr(ParticleFilter, "absorb", pressing)
     model = estimator().set_params(n_chains=1)
-    with pytest.warns(UserWarning, match="Stopped by interrupt: took in 3 of 3 rows"):
+    with pytest.warns(UserWarning, match="Stopped by interrupt: took in 1 of 1 rows"):
         model.fit(X)
     assert model.interrupted_
 
@@ -253,10 +251,10 @@ def test_time_is_up():
     """What was taken in is kept, of all filters the same rows."""
     X, _, _ = simple_data(n_rows=60)
     model = estimator().set_params(max_time=1e-9)
-    with pytest.warns(UserWarning, match="max_time: took in 4 of 60 rows"):
+    with pytest.warns(UserWarning, match="max_time: took in 1 of 60 rows"):
         model.fit(X)
     assert model.stopped_by_ == "max_time"
-    assert_same_bits(model, estimator().fit(X[:4]))
+    assert_same_bits(model, estimator().fit(X[:1]))
 
 
 def test_tables_are_those_of_the_rows_so_far():

@@ -28,12 +28,12 @@ PRIOR = BetaBernoulli(mass=1.5, n_features=2)
 
 
 class KnownFeatures(BitPredictions):
-    def _cell_var(self, codes, codebook):
+    def cell_var(self, codes, codebook):
         return np.ones((len(codes), 1)) * self.model.noise_var
 
 
 class NewRows(BitPredictions):
-    def _cell_var(self, codes, codebook):
+    def cell_var(self, codes, codebook):
         leverage = np.einsum("nk,kj,nj->n", codes, codebook.gram_inv, codes)
         return (1 / (1 - np.minimum(leverage, 0.9)))[:, None] * self.model.noise_var
 
@@ -340,7 +340,7 @@ def test_numbers_of_the_pages(page, capsys):
 
 def test_scores_of_draws_while_a_fit_runs(monkeypatch):
     """A draw is scored by its own bits; the fit does not depend on the held-out values."""
-    from thali import estimator
+    from thali.running import fitting
 
     rng = np.random.default_rng(3)
     X = thali.datasets.bars(60, random_state=1).X
@@ -348,8 +348,8 @@ def test_scores_of_draws_while_a_fit_runs(monkeypatch):
     seen = {}
 
     class Watcher:
-        def __init__(self, chains, inference, verbose, score):
-            seen.update(chains=chains, score=score)
+        def __init__(self, shape, verbose):
+            seen.update(chains=shape.tasks, score=shape.job.score)
 
         def __enter__(self):
             return lambda: None
@@ -359,7 +359,7 @@ def test_scores_of_draws_while_a_fit_runs(monkeypatch):
 
     settings = {"inference": thali.CollapsedGibbs(n_warmup=5, n_draws=5), "n_chains": 1, "random_state": 0}
     plain = thali.LatentFeatures(**settings).fit(np.where(hidden, np.nan, X))
-    monkeypatch.setattr(estimator, "Progress", Watcher)
+    monkeypatch.setattr(fitting, "Progress", Watcher)
     model = thali.LatentFeatures(**settings).fit(np.where(hidden, np.nan, X), heldout=X)
     assert np.array_equal(model.components_, plain.components_)
     draw = seen["chains"][0].kept[-1]

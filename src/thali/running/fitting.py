@@ -54,7 +54,7 @@ class Fitting:
         kind = SHAPES[choice.inference.shape]
         kind.refuse(choice.inference, target_ess=settings.target_ess, heldout=heldout)
         sample = data.matrix if isinstance(data, RowBlocks) else data
-        if on_disk(sample):
+        if isinstance(data, RowBlocks) and data.on_disk:
             sample = model.observation.check_data(data.some_rows(rng, choice.inference.n_start))
         adapted = calibrate(model, sample, self._clock.is_late_to_calibrate)
         about = self._about(adapted, choice, data.shape[1], self._fingerprint(data))
