@@ -71,6 +71,11 @@ class BlockInfo(NamedTuple):
     n_features: int
     n_rows: int  # that the bound is of
 
+    @classmethod
+    def of(cls, state: Any) -> "BlockInfo":
+        """The remark on a state of the inference."""
+        return cls(float(state.bound), int(state.n_features), int(state.n_rows))
+
 
 def _task(number: int, form: Any, arrays: dict[str, Array], n_infos: int) -> Task:
     state = unpack(form["state"], arrays, 1)[0]

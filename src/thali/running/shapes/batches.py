@@ -65,9 +65,8 @@ class Batches(Shape):
         except BaseException:
             task.rng.bit_generator.state = drawn
             raise
-        state = stream.state
         task.state, self._seen, self.n_taken = stream, seen.after(X), self.n_taken + 1
-        task.infos.append(BlockInfo(float(state.bound), int(state.n_features), int(state.n_rows)))
+        task.infos.append(BlockInfo.of(stream.state))
 
     def _after(self, task: Task, X: Array, clock: Clock) -> BlockStream:
         """The stream after the rows of X."""

@@ -11,7 +11,6 @@ from thali.core.protocols.engines.chains import ChainRows
 from thali.data.row_digests import row_digests
 from thali.inference.starts.searching_chain import SearchOver
 from thali.posteriors.draws import Draws
-from thali.rng import spawn
 from thali.running.shapes.shape import Job, Shape, StartGivenUp
 from thali.running.stopping import Clock, Target
 from thali.storage.fit import Outcome
@@ -55,10 +54,6 @@ class Chains(Shape):
         super().__init__(job, tasks)
         self._target = None if job.target_ess is None else Target(job.target_ess, self.model)
         self._sizes = [""] * len(tasks)  # for the progress
-
-    @classmethod
-    def first_tasks(cls, job: Job, rng: np.random.Generator, n_chains: int) -> list[Task]:
-        return [Task(number, stream) for number, stream in enumerate(spawn(rng, n_chains))]
 
     def check(self, task: Task) -> None:
         for info in task.infos:
@@ -148,8 +143,7 @@ class Chains(Shape):
 def _tick(task: Task, clock: Clock) -> None:
     if clock.interrupted or clock.has_ended:
         raise StartGivenUp
-    if clock.ends_starts():
-        task.cut = True
+    if Shape.cuts_start(task, clock):
         raise SearchOver
 
 

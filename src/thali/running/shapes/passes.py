@@ -1,5 +1,6 @@
 """Passes over data that can be read again, a block of rows at a time."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,13 +79,9 @@ class Passes(Shape):
             self._visit(task)
 
     def _begun(self, task: Task, clock: Clock) -> PassesState:
-        def is_over() -> bool:
-            task.cut |= clock.ends_starts()
-            return clock.ends_starts()
-
         inference, blocks = self.inference, self.blocks
         X = blocks.some_rows(task.rng, inference.n_start)
-        state = inference.begin(task.rng, self.model, X, blocks.n_rows, is_over)
+        state = inference.begin(task.rng, self.model, X, blocks.n_rows, partial(self.cuts_start, task, clock))
         n_trials = _TRIALS if inference.moves and inference.memoised else 0
         return PassesState(state, Seen.nothing(blocks.n_dims).after(X), n_trials)
 
@@ -110,7 +107,7 @@ class Passes(Shape):
     def _after_pass(self, task: Task, at: PassesState, state: Any) -> PassesState:
         inference = self.inference
         gain = np.inf if at.before is None else state.bound - at.before
-        task.infos.append(_info(state))
+        task.infos.append(BlockInfo.of(state))
         at = at._replace(state=state, before=state.bound, n_passes=at.n_passes + 1)
         if inference.memoised and gain <= inference.tol * abs(state.bound):
             return at._replace(trial_is_due=True) if at.n_trials else at._replace(settled=True)
@@ -121,7 +118,7 @@ class Passes(Shape):
             return at._replace(trial=trial, n_trial_passes=at.n_trial_passes + 1)
         better = trial.bound - at.state.bound > self.inference.tol * abs(at.state.bound)
         at = at._replace(trial=None, n_trial_passes=0, settled=not better)
-        if better and at.n_passes < self.inference.n_epochs:
+        if better and at.n_passes < self.inference.n_epochs:  # one that no pass would follow has no remark, nor counts
             return at._replace(state=trial, before=trial.bound)
         return at
 
@@ -155,9 +152,10 @@ class Passes(Shape):
 
     def is_done(self, task: Task) -> bool:
         at = task.state
-        if at is None or at.settled:
-            return at is not None
-        return at.n_passes == self.inference.n_epochs and at.trial is None and not at.trial_is_due
+        if at is None:
+            return False
+        is_last_pass = at.n_passes == self.inference.n_epochs
+        return at.settled or (is_last_pass and at.trial is None and not at.trial_is_due)
 
     def is_owed(self, task: Task, clock: Clock) -> bool:
         return task.state is None or task.state.state.n_visits == 0
@@ -172,7 +170,7 @@ class Passes(Shape):
         state = at.state
         if at.position and at.trial is None:  # in the middle of a pass
             state = self.inference.in_order(state)
-            infos.append(_info(state))
+            infos.append(BlockInfo.of(state))
         has_seen_all = at.n_passes > 0
         words = ""
         if not has_seen_all:
@@ -193,7 +191,7 @@ class Passes(Shape):
         state, n_rows = state._replace(sums={}, local={}, n_seen=state.n_rows), self.blocks.n_rows
         if at.n_passes == 0 or self.job.given is None or n_rows >= self.inference.n_start:
             return BlockStream(state, settled=at.settled)
-        young = YoungRows.of(self.blocks.matrix)
+        young = YoungRows.of(self.blocks.rows(np.arange(n_rows)))
         return BlockStream(state, young, self.job.given, n_rows, settled=at.settled)
 
     # ---- for the progress
@@ -209,10 +207,6 @@ class Passes(Shape):
         if at.trial is not None or at.trial_is_due:
             where = "trying other features"
         return f"{where}  K={at.state.n_features}  bound {at.state.bound:.8g}"
-
-
-def _info(state: Any) -> BlockInfo:
-    return BlockInfo(float(state.bound), int(state.n_features), int(state.n_rows))
 
 
 def history(infos: list[BlockInfo], *, settled: bool = False, in_stream: bool = False) -> dict[str, Array]:

@@ -1,5 +1,6 @@
 """Restarts of an optimiser, each until nothing changes; the best one is kept."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,12 +46,8 @@ class Restarts(Shape):
 
     def advance(self, task: Task, clock: Clock) -> None:
         inference, model, data = self.inference, self.model, self._data
-
-        def is_over() -> bool:
-            task.cut |= clock.ends_starts()
-            return clock.ends_starts()
-
         if task.state is None:
+            is_over = partial(self.cuts_start, task, clock)
             task.state, info = restart.begin(task.rng, inference, model, data, task.number, is_over)
         else:
             task.state, info = restart.advance(task.rng, inference, model, data, task.state, task.infos[-1])

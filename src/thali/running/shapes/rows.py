@@ -8,7 +8,6 @@ from thali.data.far_rows import Seen, warn_of_far_rows
 from thali.data.fingerprint import fingerprint
 from thali.data.row_digests import row_digests
 from thali.posteriors.base import Posterior
-from thali.rng import spawn
 from thali.running.shapes.shape import Job, Shape
 from thali.running.stopping import Clock
 from thali.storage.fit import About, Outcome
@@ -34,10 +33,6 @@ class Rows(Shape):
         super().__init__(job, tasks)
         self._seen = seen or Seen.nothing(job.X.shape[1])
         self._size = _FEW
-
-    @classmethod
-    def first_tasks(cls, job: Job, rng: np.random.Generator, n_chains: int) -> list[Task]:
-        return [Task(number, stream) for number, stream in enumerate(spawn(rng, n_chains))]
 
     def _position(self, task: Task) -> int:
         """How many rows of X the filter has seen."""

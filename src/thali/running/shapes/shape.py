@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from thali.errors import InvalidParameterError
+from thali.rng import spawn
 from thali.running.stopping import Clock
 from thali.storage.fit import About, Outcome
 from thali.storage.tasks import Task
@@ -46,9 +47,9 @@ class Shape(ABC):
         return cls(job, cls.first_tasks(job, rng, n_chains))
 
     @classmethod
-    @abstractmethod
     def first_tasks(cls, job: Job, rng: np.random.Generator, n_chains: int) -> list[Task]:
-        """Tasks with streams of their own."""
+        """As many as there are chains, each with a stream of its own."""
+        return [Task(number, stream) for number, stream in enumerate(spawn(rng, n_chains))]
 
     @classmethod
     def refuse(cls, inference: Any, **settings: Any) -> None:
@@ -68,6 +69,13 @@ class Shape(ABC):
     @abstractmethod
     def advance(self, task: Task, clock: Clock) -> None:
         """One step."""
+
+    @staticmethod
+    def cuts_start(task: Task, clock: Clock) -> bool:
+        """Whether the task should take the start that it has found so far, which is then not the one that it would have
+        had with more time."""
+        task.cut |= clock.ends_starts()
+        return task.cut
 
     @abstractmethod
     def is_done(self, task: Task) -> bool:
