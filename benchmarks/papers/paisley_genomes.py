@@ -133,7 +133,7 @@ def common_start(X: Array, noise: str, truncation: int, seed: int) -> Array:
     soft = MeanField(n_restarts=1, start="random", moves=False, max_iter=60, tol=TOLERANCE)
     model = LatentFeatures(model_of(noise), BetaBernoulli(n_features=truncation), soft, random_state=seed).fit(X)
     z = model.posterior_.z_prob
-    codes = np.where(z > 0.5, model.posterior_.expected_codes / np.maximum(z, 1e-12), 0.0)
+    codes = np.where(z > 0.5, model.posterior_.q.codes / np.maximum(z, 1e-12), 0.0)
     return codes[:, np.argsort((codes != 0).sum(axis=0), kind="stable")]
 
 
@@ -166,7 +166,7 @@ def own_fit(people: People, prior: Any, seed: int) -> tuple[Array, dict[str, flo
     posterior = model.posterior_
     return posterior.z_prob, {
         "passes": int(model.history_["n_passes"][0]), "bound": float(posterior.bound),
-        "noise_var": float(np.mean(posterior.concrete_model.observation.noise_var)),
+        "noise_var": float(np.mean(posterior.q.model.observation.noise_var)),
     }  # fmt: skip
 
 

@@ -67,7 +67,7 @@ def measure(case: Case, codes: str, seed: int, n_restarts: int) -> dict[str, Any
     return {
         "bound": posterior.bound,
         "k": model.n_components_,
-        "correlation": float(np.mean(matched(case.sources, posterior.expected_codes))),
+        "correlation": float(np.mean(matched(case.sources, posterior.q.codes))),
         "seconds": round(seconds, 2),
         "pass_ms": round(1e3 * pass_time(posterior, case.X), 3),
     }

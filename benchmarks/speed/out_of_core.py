@@ -65,7 +65,7 @@ def fit(path: str, method: str, n_features: int) -> dict[str, Any]:
         "GB before": before / 2**20,
         "features": model.n_components_,
         "found": int((distance < 0.05).sum()),
-        "noise sd": float(np.sqrt(np.mean(model.posterior_.concrete_model.observation.noise_var))),
+        "noise sd": float(np.sqrt(np.mean(model.posterior_.q.model.observation.noise_var))),
         "verdict": model.check(),
     }
 

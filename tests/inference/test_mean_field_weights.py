@@ -34,7 +34,7 @@ def test_sources_are_found(kind, codes):
     X, true = sources(kind)
     model = fit(kind, X, n_restarts=2, codes=codes, max_iter=100)
     assert model.n_components_ == 3
-    assert matched(true, model.posterior_.expected_codes).min() > 0.9
+    assert matched(true, model.posterior_.q.codes).min() > 0.9
     features = model.components_ / np.sqrt(model.posterior_.factors.q.observation.noise_var)
     assert (features[range(3), np.abs(features).argmax(axis=1)] > 0).all()
     objective = model.history_["objective"][0]

@@ -16,9 +16,10 @@ from thali.errors import InvalidFileError, InvalidParameterError
 from thali.observations.gaussian.mean_field.bits import BitFactors
 from thali.observations.gaussian.mean_field.sums import GaussianFeatures
 from thali.posteriors import variational_heldout as variational_prediction
+from thali.posteriors.approximation import Approximation, Factors
 from thali.posteriors.draws import Draws
 from thali.posteriors.prediction import heldout
-from thali.posteriors.variational import Factors, Variational
+from thali.posteriors.variational import Variational
 from thali.posteriors.variational_heldout import check_kind, log_mixture
 from thali.testing import z_limit
 
@@ -47,7 +48,7 @@ def posterior_of(z_prob, phi=PHI, var=S2):
         Family(features="independent"), observation, phi, np.diag(var / NOISE)[None], z_prob.sum(axis=0)
     )
     weights = prior.update_weights(prior.init_weights(len(z_prob)), z_prob.sum(axis=0), len(z_prob))
-    return Variational(Model(prior, observation), Factors(BitFactors(z_prob), q, weights, -30.0))
+    return Variational(Approximation(Model(prior, observation), Factors(BitFactors(z_prob), q, weights, -30.0)))
 
 
 class TestHeldOutCells:
@@ -85,7 +86,7 @@ class TestHeldOutCells:
         data = rng.standard_normal((20, 3))
         mask = np.ones((20, 3), dtype=bool)
         found = log_mixture(posterior, data, mask, np.arange(20), by_cell=False)
-        observation, book = posterior.concrete_model.observation, posterior.shared_codebook
+        observation, book = posterior.q.model.observation, posterior.q.codebook
         assert found == pytest.approx(
             observation.engine(Predictions).log_cells(data, bits, book).sum(axis=1), rel=1e-12
         )
@@ -110,7 +111,7 @@ class TestSummaries:
     def test_number_of_features_by_enumeration(self, rng):
         posterior = posterior_of(0.2 * rng.random((6, 3)), rng.standard_normal((3, 3)), np.full(3, 0.2))
         chance = 1 - np.prod(1 - posterior.z_prob, axis=0)
-        assert posterior.in_use == pytest.approx(chance)
+        assert posterior.q.in_use == pytest.approx(chance)
         exact = dict.fromkeys(range(4), 0.0)
         for bits in itertools.product((0, 1), repeat=3):
             exact[sum(bits)] += math.prod(p if b else 1 - p for p, b in zip(chance, bits, strict=True))
@@ -149,7 +150,7 @@ class TestSummaries:
             np.column_stack([np.full(9, 0.02), np.full(9, 0.3), np.full(9, 0.9)]), np.eye(3), np.full(3, 0.1)
         )
         assert posterior.consensus.columns.tolist() == [2, 1]
-        assert posterior.consensus.stability == pytest.approx(posterior.in_use[[2, 1]])
+        assert posterior.consensus.stability == pytest.approx(posterior.q.in_use[[2, 1]])
         encoder = posterior.encoder
         assert np.array_equal(encoder.codebook.features, np.eye(3)[[2, 1]])
         weights = posterior.model.prior.expected_weights(posterior.factors.weights)
@@ -221,7 +222,7 @@ class TestEstimator:
         for i, damaged in enumerate(wrong):
             copy = LatentFeatures(inference=MeanField(n_restarts=2), random_state=0)
             copy.__dict__.update(model.__dict__)
-            copy.posterior_ = Variational(model.posterior_.model, damaged)
+            copy.posterior_ = Variational(Approximation(model.posterior_.model, damaged))
             copy.save(tmp_path / f"{i}.thali")
             with pytest.raises(InvalidFileError):
                 thali.load(tmp_path / f"{i}.thali")

@@ -103,8 +103,8 @@ class Posterior(ABC):
         """Whether all numbers stayed in range."""
 
     @abstractmethod
-    def features(self, chain: int, draw: int) -> Array:
-        """Mean of the features in use in one draw, (n_features, n_dims)."""
+    def codebook(self, chain: int, draw: int) -> Codebook:
+        """What the features in use in one draw are."""
 
     @abstractmethod
     def predictor(self, chain: int, draw: int, columns: Array | None = None) -> "Predictor":
@@ -118,6 +118,10 @@ class Posterior(ABC):
     @abstractmethod
     def fitted_draws(self, rows: Array, limit: int) -> Iterator[tuple[Observation, Array, Codebook]]:
         """(concrete observation model, codes of these fitted rows, codebook) of at most `limit` draws."""
+
+    def features(self, chain: int, draw: int) -> Array:
+        """Mean of the features in use in one draw, (n_features, n_dims)."""
+        return self.codebook(chain, draw).features
 
     def reconstruct(self, codes: Array) -> Array:
         """Expected rows given codes of the persistent features."""

@@ -75,12 +75,7 @@ class Draws(Posterior):
         engine = self.model.observation.engine(Predictions)
         return engine.codes(self.bits(chain, draw), self.codebook(chain, draw))
 
-    def features(self, chain: int, draw: int) -> Array:
-        """Posterior mean of the features in use given Z of that draw, (n_features, n_dims)."""
-        return self.codebook(chain, draw).features
-
     def codebook(self, chain: int, draw: int) -> Codebook:
-        """What a draw keeps of its features."""
         kind = self.model.observation.engine(Predictions).codebook_kind
         return kind(**{name: arrays[self._index(chain, draw)] for name, arrays in self.codebooks.items()})
 

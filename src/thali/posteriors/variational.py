@@ -5,7 +5,7 @@ Draw number i is always the same. All draws share the factor of the features, wh
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import logit
@@ -14,9 +14,8 @@ from thali.core.binary import column_counts
 from thali.core.codebook import Codebook
 from thali.core.model import Model
 from thali.core.observation import Observation
-from thali.core.protocols.engines.mean_field import MeanFieldRows
 from thali.core.protocols.engines.predictions import Predictions
-from thali.core.registry import stored
+from thali.posteriors.approximation import Approximation
 from thali.posteriors.base import POOLED, Posterior, Predictor
 from thali.posteriors.representative import PERSISTENT, Consensus
 from thali.rng import make_generator
@@ -27,16 +26,6 @@ _CELLS, _FEWEST, _MOST = 10**8, 10, 1000  # bits of all draws, and how many draw
 _SEED = 20090001  # of the draws: they are a function of the posterior alone
 
 
-@stored("Factors")
-class Factors(NamedTuple):
-    """What a variational fit ends with; the first features of `weights` are those of the others."""
-
-    local: Any  # the observation model's factors of the rows; the first is z_prob
-    q: Any  # its factors of the features
-    weights: Any  # the prior's
-    bound: float
-
-
 class Variational(Posterior):
     """q(Z, weights of rows) q(features) q(weights), with learned hyperparameters of the observation model at a point.
 
@@ -45,11 +34,21 @@ class Variational(Posterior):
 
     n_chains = 1
 
-    def __init__(self, model: Model, factors: Factors) -> None:
-        """`model` is the spec that was fitted, adapted to the data."""
-        self.model, self.factors = model, factors
-        size = max(factors.local.z_prob.size, 1)
+    def __init__(self, q: Approximation) -> None:
+        self.q = q
+        self.model, self.factors = q.spec, q.factors
+        size = max(self.z_prob.size, 1)
         self.n_draws = int(np.clip(_CELLS // size, _FEWEST, _MOST))
+        self._last: list[Any] = [None, None]  # the number of the last draw, and the draw
+
+    @property
+    def n_rows(self) -> int:
+        return self.q.n_rows
+
+    @property
+    def z_prob(self) -> Array:
+        """P(row has feature) under q, (n_rows, n_features): of all features, persistent or not."""
+        return self.q.z_prob
 
     @property
     def bound(self) -> float:
@@ -62,68 +61,13 @@ class Variational(Posterior):
         correction = None if known is None else known(self.factors.weights, self.n_rows)
         return None if correction is None else self.bound + correction
 
-    # ---- factors
-
-    @property
-    def engine(self) -> MeanFieldRows:
-        """That of the observation model."""
-        return self.model.observation.engine(MeanFieldRows)
-
-    @property
-    def n_rows(self) -> int:
-        return len(self.factors.local.z_prob)
-
-    @property
-    def z_prob(self) -> Array:
-        """P(row has feature) under q, (n_rows, n_features): of all features, persistent or not."""
-        z_prob = self.factors.local.z_prob
-        return z_prob if self.has_bits else np.ones_like(z_prob)
-
-    @property
-    def has_bits(self) -> bool:
-        """Whether rows can lack features. In a model without bits those of q say what the prior says, and no more."""
-        return self.model.observation.has_bits
-
-    @cached_property
-    def in_use(self) -> Array:
-        """P(some row has the feature) of each feature."""
-        with np.errstate(divide="ignore"):
-            return -np.expm1(np.log1p(-np.asarray(self.z_prob, dtype=float)).sum(axis=0))  # eq: own.in-use
-
-    @cached_property
-    def expected_codes(self) -> Array:
-        """E[z], or E[z w] where features have weights, of the fitted rows."""
-        return self.engine.expected_codes(self.factors.local)
-
-    @cached_property
-    def shared_codebook(self) -> Codebook:
-        """What the features are under q."""
-        book = self.engine.codebook(self.factors.q)
-        return book.replace(counts=np.asarray(self.z_prob, dtype=float).sum(axis=0))
-
-    @cached_property
-    def concrete_model(self) -> Model:
-        """The model with its learned hyperparameters at their point, or at the mean of their factor."""
-        prior = self.model.prior
-        values = {name: float(getattr(self.factors.weights, name).mean) for name in prior.learned}
-        return Model(prior.replace(**values) if values else prior, self.factors.q.observation)
-
-    def rows(self, rows: Array) -> Any:
-        """The factors of these rows."""
-        local = self.factors.local
-        return type(local)(*(field[rows] for field in local))
-
     # ---- one draw
-
-    @cached_property
-    def _last(self) -> list[Any]:
-        return [None, None]  # the number of the last draw, and the draw
 
     def _draw(self, chain: int, draw: int) -> tuple[Array, Array]:
         i = range(self.n_chains)[chain] * self.n_draws + range(self.n_draws)[draw]
         if self._last[0] != i:
             rng = make_generator(_SEED + i)
-            self._last[:] = i, self.engine.draw_rows(rng, self.factors.local)
+            self._last[:] = i, self.q.engine.draw_rows(rng, self.factors.local)
         return self._last[1]
 
     def Z(self, chain: int, draw: int) -> Array:  # noqa: N802 (the matrix has this name)
@@ -141,26 +85,23 @@ class Variational(Posterior):
         """Codes of the fitted rows in one draw: its bits, or its weights where they are on."""
         return self._draw(chain, draw)[1][:, self._used(chain, draw)]
 
-    def features(self, chain: int, draw: int) -> Array:
-        return self.codebook(chain, draw).features
-
     def codebook(self, chain: int, draw: int) -> Codebook:
         """What the features in use in one draw are."""
-        return self.shared_codebook.columns(self._used(chain, draw))
+        return self.q.codebook.columns(self._used(chain, draw))
 
     def concrete(self, chain: int, draw: int) -> Model:
-        return self.concrete_model
+        return self.q.model
 
     def fitted_draws(self, rows: Array, limit: int) -> Iterator[tuple[Observation, Array, Codebook]]:
-        local, rng = self.rows(rows), make_generator(_SEED)
+        local, rng = self.q.rows(rows), make_generator(_SEED)
         for _ in range(limit):
-            codes = self.engine.draw_rows(rng, local)[1]
-            yield self.concrete_model.observation, codes, self.shared_codebook
+            codes = self.q.engine.draw_rows(rng, local)[1]
+            yield self.q.model.observation, codes, self.q.codebook
 
     def fitted_mean(self, rows: Array) -> Array:
         """Expected cells of these fitted rows."""
-        codes = self.expected_codes[rows]
-        return self.concrete_model.observation.reconstruct(codes, self.shared_codebook.features)
+        codes = self.q.codes[rows]
+        return self.q.model.observation.reconstruct(codes, self.q.codebook.features)
 
     @cached_property
     def draws(self) -> dict[str, Array]:
@@ -173,7 +114,7 @@ class Variational(Posterior):
         }
         for part in ("prior", "observation"):
             for name in getattr(self.model, part).learned:
-                value = float(np.mean(getattr(getattr(self.concrete_model, part), name)))
+                value = float(np.mean(getattr(getattr(self.q.model, part), name)))
                 draws[name] = np.full((1, self.n_draws), value)
         return draws
 
@@ -183,25 +124,25 @@ class Variational(Posterior):
     def k_posterior(self) -> dict[int, float]:
         """P(number of features that some row has = K): features are independent under q."""
         law = np.ones(1)
-        for chance in self.in_use:
+        for chance in self.q.in_use:
             law = np.append(law, 0.0) * (1 - chance) + np.append(0.0, law) * chance  # eq: own.poisson-binomial
         return {k: float(p) for k, p in enumerate(law) if p > 1e-12}
 
     @cached_property
     def consensus(self) -> Consensus:
         """Features that some row has with a probability above one half, the most frequent first."""
-        counts = self.shared_codebook.counts
+        counts = self.q.codebook.counts
         order = np.argsort(-counts, kind="stable")
-        columns = order[self.in_use[order] > PERSISTENT]
-        chance = self.in_use[columns]
-        spread = self.concrete_model.observation.engine(Predictions).features_var(self.shared_codebook.columns(columns))
+        columns = order[self.q.in_use[order] > PERSISTENT]
+        chance = self.q.in_use[columns]
+        spread = self.q.model.observation.engine(Predictions).features_var(self.q.codebook.columns(columns))
         presence = np.asarray(self.z_prob, dtype=float)[:, columns] / chance
-        codes = presence if self.codes_are_bits else np.asarray(self.expected_codes, dtype=float)[:, columns] / chance
+        codes = presence if self.codes_are_bits else np.asarray(self.q.codes, dtype=float)[:, columns] / chance
         return Consensus(0, 0, columns, chance, chance, presence, codes, np.sqrt(spread), np.array([len(columns)]))
 
     @property
     def row_counts(self) -> Array:
-        return self.shared_codebook.counts[self.consensus.columns] / self.consensus.stability
+        return self.q.codebook.counts[self.consensus.columns] / self.consensus.stability
 
     @property
     def representative(self) -> tuple[int, int]:
@@ -217,13 +158,13 @@ class Variational(Posterior):
         weights = self.model.prior.expected_weights(self.factors.weights)
         weights = np.clip(weights, 1e-300, 1 - 1e-16)
         columns = np.arange(self.z_prob.shape[1]) if columns is None else columns
-        rate = float(np.delete(weights, columns).sum()) if self.has_bits else 0.0  # else it would have them already
-        book = self.shared_codebook.columns(columns)
-        return Predictor(self.concrete_model.observation, book, logit(weights[columns]), rate)
+        rate = float(np.delete(weights, columns).sum()) if self.q.has_bits else 0.0  # else it has them already
+        book = self.q.codebook.columns(columns)
+        return Predictor(self.q.model.observation, book, logit(weights[columns]), rate)
 
     @cached_property
     def persistent(self) -> Codebook:
-        return self.shared_codebook.columns(self.consensus.columns)
+        return self.q.codebook.columns(self.consensus.columns)
 
     @cached_property
     def encoder(self) -> Predictor:
@@ -238,5 +179,5 @@ class Variational(Posterior):
         return [one._replace(codebook=book) for book in books]
 
     def is_finite(self) -> bool:
-        values = (self.z_prob, *self.shared_codebook.arrays().values(), np.array(self.bound))
+        values = (self.z_prob, *self.q.codebook.arrays().values(), np.array(self.bound))
         return all(bool(np.isfinite(value).all()) for value in values)

@@ -64,8 +64,8 @@ def _enumerated(
     log_weight = np.where(values == 1, np.log(chance), np.log1p(-chance)).sum(axis=2)
     codes = bits.reshape(len(X) * 2**n, bits.shape[2])
     repeated = np.repeat(X, 2**n, axis=0)
-    engine = posterior.concrete_model.observation.engine(Predictions)
-    cells = engine.log_cells(repeated, codes, posterior.shared_codebook)
+    engine = posterior.q.model.observation.engine(Predictions)
+    cells = engine.log_cells(repeated, codes, posterior.q.codebook)
     cells = np.where(mask[:, None], cells.reshape(len(X), 2**n, -1), 0.0)
     if by_cell:
         return np.logaddexp.reduce(log_weight[:, :, None] + cells, axis=1)
@@ -74,13 +74,13 @@ def _enumerated(
 
 def log_summary(posterior: Variational, X: Array, mask: Array, rows: Array, by: str) -> Array:
     """Of each masked cell: a Gaussian with the moments of the mixture, E_q[log p], or everything at its mean."""
-    observation = posterior.concrete_model.observation
+    observation = posterior.q.model.observation
     if not observation.has(CellMoments):
         raise InvalidParameterError(
             f'by={by!r} is for Gaussian models. Got {type(observation).__name__}; use by="row" or "cell".'
         )
     mean, var = _code_moments(posterior, rows)
-    expected, noise, spread = observation.engine(CellMoments).cell_moments(mean, var, posterior.shared_codebook)
+    expected, noise, spread = observation.engine(CellMoments).cell_moments(mean, var, posterior.q.codebook)
     square = (observation.engine(CellMoments).from_origin(X) - expected) ** 2
     if by == "moment":  # eq: DV09.heldout-moment
         cells = -0.5 * (np.log(2 * np.pi * (noise + spread)) + square / (noise + spread))
@@ -93,7 +93,7 @@ def log_summary(posterior: Variational, X: Array, mask: Array, rows: Array, by: 
 
 def _code_moments(posterior: Variational, rows: Array) -> tuple[Array, Array]:
     """Mean and variance of the codes of these rows; of weights by draws."""
-    mean = posterior.expected_codes[rows]
+    mean = posterior.q.codes[rows]
     if posterior.codes_are_bits:
         return mean, mean * (1 - mean)
     total = np.zeros_like(mean)

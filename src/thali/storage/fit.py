@@ -10,6 +10,7 @@ import numpy as np
 
 from thali.core.model import Model
 from thali.files import limits
+from thali.posteriors.approximation import Approximation, SummedApproximation
 from thali.posteriors.base import Posterior
 from thali.posteriors.draws import Draws
 from thali.posteriors.ragged import Ragged
@@ -114,7 +115,7 @@ def save(fit: Outcome, path: str | os.PathLike[str]) -> None:
             "factors": pack([fit.posterior.factors], "factors", arrays),
         }
         if isinstance(fit.posterior, VariationalSums):
-            meta["variational"]["sums"] = pack([fit.posterior.sums], "sums", arrays)
+            meta["variational"]["sums"] = pack([fit.posterior.q.sums], "sums", arrays)
     else:
         arrays |= _draws_to_arrays(fit.posterior)
     if fit.stopped_by is not None:
@@ -178,9 +179,10 @@ def _variational(meta: dict[str, Any], arrays: dict[str, np.ndarray], about: Abo
     prior, factors = from_json(meta["prior"]), unpack(meta["factors"], arrays, 1)[0]
     model = Model(prior, about.model.observation)
     if "sums" in meta:
-        posterior: Variational = VariationalSums(model, factors, unpack(meta["sums"], arrays, 1)[0])
+        sums = unpack(meta["sums"], arrays, 1)[0]
+        posterior: Variational = VariationalSums(SummedApproximation(model, factors, sums))
     else:
-        posterior = Variational(model, factors)
+        posterior = Variational(Approximation(model, factors))
     check_variational(posterior, about)
     return posterior
 

@@ -14,10 +14,11 @@ from thali.core.protocols.engines.chains import ChainRows
 from thali.core.protocols.engines.predictions import Predictions
 from thali.core.spec import Spec
 from thali.files import limits
+from thali.posteriors.approximation import Factors
 from thali.posteriors.base import Posterior
 from thali.posteriors.draws import Draws
 from thali.posteriors.ragged import Ragged
-from thali.posteriors.variational import Factors, Variational
+from thali.posteriors.variational import Variational
 from thali.storage.spec_json import to_json
 
 Array = np.ndarray
@@ -139,7 +140,7 @@ def check_variational(posterior: Variational, about: Any) -> None:
         raise ValueError("its observation model is another than that of the fit")
     check_concrete(observation, n_dims)
     n_rows, n_features = z_prob.shape
-    book = posterior.shared_codebook
+    book = posterior.q.codebook
     sound = {
         "n_rows": posterior.n_rows > 0,
         "rows": all(len(field) == n_rows and np.isfinite(field).all() for field in factors.local),

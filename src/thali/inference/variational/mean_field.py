@@ -34,7 +34,8 @@ from thali.inference.variational.ascent import (
 )
 from thali.inference.variational.births import source_birth, spectral_birth
 from thali.inference.variational.structure_moves import Scope, enough_weights, improve, n_trials, sort_features
-from thali.posteriors.variational import Factors, Variational
+from thali.posteriors.approximation import Approximation, Factors
+from thali.posteriors.variational import Variational
 
 Array = np.ndarray
 Generator = np.random.Generator
@@ -223,7 +224,7 @@ class MeanField(Spec):
             engine = observation.engine(ScaledFeatures)
             signs = engine.signs(q)
             whole, q = engine.turned(whole, signs), engine.turned(q, signs)
-        return Variational(data.problem.model, Factors(whole, q, weights, bound))
+        return Variational(Approximation(data.problem.model, Factors(whole, q, weights, bound)))
 
     def check_sound(self, state: Any, model: Model, data: MeanFieldData) -> None:
         if not isinstance(state, State) or state.n_features > data.scope.n_features or not np.isfinite(state.bound):

@@ -33,8 +33,9 @@ from thali.inference.variational.ascent import (
 from thali.inference.variational.first_rows import first_rows
 from thali.inference.variational.mean_field import STARTS, MeanField
 from thali.inference.variational.structure_moves import improve, sort_features
-from thali.posteriors.variational import Factors, Variational
-from thali.posteriors.variational_sums import RowSums, VariationalSums
+from thali.posteriors.approximation import Approximation, Factors, RowSums, SummedApproximation
+from thali.posteriors.variational import Variational
+from thali.posteriors.variational_sums import VariationalSums
 
 Array = np.ndarray
 Generator = np.random.Generator
@@ -246,10 +247,11 @@ class StochasticMeanField(Spec):
         _, q, weights = state[:3]
         if n_blocks != len(state.local):
             factors = Factors(state.no_rows, q, weights, state.bound)
-            return VariationalSums(state.model, factors, RowSums(state.n_rows, np.asarray(state.statistics.counts)))
+            sums = RowSums(state.n_rows, np.asarray(state.statistics.counts))
+            return VariationalSums(SummedApproximation(state.model, factors, sums))
         parts = [part for index in range(n_blocks) for part in state.local[index]]
         whole = type(parts[0])(*(np.concatenate(fields) for fields in zip(*parts, strict=True)))
-        return Variational(state.model, Factors(whole, q, weights, state.bound))
+        return Variational(Approximation(state.model, Factors(whole, q, weights, state.bound)))
 
     def check_resumable(self, state: Any, model: Model, blocks: Any) -> None:
         """A ValueError if the state, which comes from a file, is none in the middle of a pass over these blocks."""
