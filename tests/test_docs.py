@@ -1,11 +1,15 @@
 """What the docs say is so: the generated table is up to date and the README's code runs."""
 
+import dataclasses
+import inspect
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import thali
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -25,6 +29,20 @@ def test_readme_code_runs(index, tmp_path, monkeypatch):
     if index == 0:
         assert names["model"].n_components_ == 4
         assert (tmp_path / "bars.thali").exists()
+
+
+def _is_public_spec(name):
+    return inspect.isclass(getattr(thali, name)) and dataclasses.is_dataclass(getattr(thali, name))
+
+
+@pytest.mark.parametrize("name", ["LatentFeatures", *filter(_is_public_spec, thali.__all__)])
+def test_every_parameter_is_explained(name):
+    """As numpydoc writes it, so that scikit-learn's page of an estimator shows it."""
+    part = getattr(thali, name)
+    wanted = [p.name for p in inspect.signature(part).parameters.values()]
+    section = inspect.getdoc(part).partition("Parameters\n----------\n")[2].partition("\n\n")[0]
+    assert sorted(re.findall(r"^(\w+) : \S", section, flags=re.MULTILINE)) == sorted(wanted)
+    assert len(re.findall(r"^    \S.*", section, flags=re.MULTILINE)) >= len(wanted)
 
 
 def test_links_lead_somewhere():

@@ -35,7 +35,17 @@ _unit = Domain(
 @stored("Gamma")
 @dataclass(frozen=True, eq=False)
 class Gamma(Spec):
-    """Density ~ x^(shape-1) exp(-rate x) on x > 0; mean shape / rate."""
+    """Density ~ x^(shape-1) exp(-rate x) on x > 0; mean shape / rate.
+
+    Parameters
+    ----------
+    shape : float
+        Small values are vague, and favour values near zero.
+    rate : float
+        The inverse of a scale.
+    relative : bool
+        Whether x is counted in units of the mean variance of the dims.
+    """
 
     shape: float = setting(1.0, positive)
     rate: float = setting(1.0, positive)
@@ -61,7 +71,17 @@ class Gamma(Spec):
 @stored("InverseGamma")
 @dataclass(frozen=True, eq=False)
 class InverseGamma(Spec):
-    """Density ~ x^(-shape-1) exp(-scale / x) on x > 0; 1/x is Gamma(shape, rate=scale); mode scale / (shape + 1)."""
+    """Density ~ x^(-shape-1) exp(-scale / x) on x > 0; 1/x is Gamma(shape, rate=scale); mode scale / (shape + 1).
+
+    Parameters
+    ----------
+    shape : float
+        Small values are vague, with a heavy tail of large values.
+    scale : float
+        About where x is.
+    relative : bool
+        Whether x is counted in units of the mean variance of the dims.
+    """
 
     shape: float = setting(1.0, positive)
     scale: float = setting(1.0, positive)
@@ -90,7 +110,15 @@ class InverseGamma(Spec):
 @stored("LogNormal")
 @dataclass(frozen=True, eq=False)
 class LogNormal(Spec):
-    """log x ~ Normal(mean, var): vague over orders of magnitude."""
+    """log x ~ Normal(mean, var): vague over orders of magnitude.
+
+    Parameters
+    ----------
+    mean : float
+        Of log x.
+    var : float
+        Of log x.
+    """
 
     mean: float = setting(0.0, real)
     var: float = setting(9.0, positive)
@@ -114,7 +142,15 @@ class LogNormal(Spec):
 @stored("Beta")
 @dataclass(frozen=True, eq=False)
 class Beta(Spec):
-    """Density ~ x^(a-1) (1-x)^(b-1) on 0 < x < 1."""
+    """Density ~ x^(a-1) (1-x)^(b-1) on 0 < x < 1.
+
+    Parameters
+    ----------
+    a : float
+        Larger values draw x towards one.
+    b : float
+        Larger values draw x towards zero.
+    """
 
     a: float = setting(1.0, positive)
     b: float = setting(1.0, positive)
@@ -144,8 +180,16 @@ class PerDim(Spec):
     """One variance per dim, drawn towards each other: s_d ~ InverseGamma(shape, shape level), level ~ Gamma.
 
     The shared level is integrated out in `log_prob` and drawn afresh whenever it is needed, so it is not part of a
-    chain's state. With a `unit` for each dim it is s_d / unit_d that has this law. Reference: own.per-dim-noise in
-    docs/equations.md.
+    chain's state. Reference: own.per-dim-noise in docs/equations.md.
+
+    Parameters
+    ----------
+    shape : float
+        Larger values make the variances more alike.
+    level : Gamma
+        The law of their level.
+    unit : array of shape (n_dims,) or None
+        If given, it is s_d / unit_d that has this law.
     """
 
     shape: float = setting(2.0, positive)
@@ -203,7 +247,15 @@ class PerDim(Spec):
 @stored("NormalOffset")
 @dataclass(frozen=True, eq=False)
 class NormalOffset(Spec):
-    """A learned offset: offset_d ~ Normal(centre_d, spread noise_var_d); the centre is the mean of the dim if None."""
+    """A learned offset: offset_d ~ Normal(centre_d, spread noise_var_d).
+
+    Parameters
+    ----------
+    centre : float, array of shape (n_dims,) or None
+        None takes the mean of each dim.
+    spread : float
+        The variance about the centre, in units of the noise.
+    """
 
     centre: Any = setting(None, _centre)
     spread: float = setting(100.0, positive)

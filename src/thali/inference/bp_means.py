@@ -66,21 +66,32 @@ class BPState(NamedTuple):
 class BPMeans(Spec):
     """One answer instead of a posterior, in a fraction of the time: bits and features of the lowest objective found.
 
-    penalty: what a feature costs, in squared units of X (in units of the noise, where it differs from dim to dim). None
-    takes what white noise cannot pay, noise_var (sqrt(2 N / pi) + sqrt(D) + 1)^2, with the noise variance of the model
-    or, if that is learned, of the bulk of the spectrum of X, at least its floor and 1 % of the variance.
-    candidates: where new features come from. "residual": a row that is left with more than the penalty; "refit": a row
-    whose own feature, all others fitted anew, lowers the objective (slow where cells are missing). Both are published,
-    and find nothing where the penalty exceeds what one row can gain. "shared": the best of a few columns that any
-    number of rows share.
-    max_iter, tol: a restart ends after so many passes, or with one that lowers the objective by less than this share.
-    n_restarts, start: "auto": in turn from a spectral start, from the mean of X (as published), both, no features,
-    random bits; or each of them from codes (n_rows, n_features) that are given.
-
     A pass chooses every bit given the features, drops features that are not worth the penalty, and fits the rest by
     least squares; the objective never rises. With "shared", a pass that changes nothing is followed by a few trials in
     which columns or a row are changed at random, kept if they lead lower. The prior enters by its limit only: a finite
     one caps the number of features, and what it has to learn is set to its posterior mean given Z, for predictions.
+
+    Parameters
+    ----------
+    penalty : float or None
+        What a feature costs, in squared units of X (in units of the noise, where it differs from dim to dim). None
+        takes what white noise cannot pay, noise_var (sqrt(2 N / pi) + sqrt(D) + 1)^2, with the noise variance of
+        the model or, if that is learned, of the bulk of the spectrum of X, at least its floor and 1 % of the
+        variance.
+    candidates : "shared", "residual" or "refit"
+        Where new features come from. "residual": a row that is left with more than the penalty; "refit": a row
+        whose own feature, all others fitted anew, lowers the objective (slow where cells are missing). Both are
+        published, and find nothing where the penalty exceeds what one row can gain. "shared": the best of a few
+        columns that any number of rows share.
+    max_iter : int
+        Passes after which a restart ends at the latest.
+    tol : float
+        A restart ends with a pass that lowers the objective by less than this share.
+    n_restarts : int
+        The best of so many is taken.
+    start : "auto" or array of shape (n_rows, n_features)
+        "auto": in turn from a spectral start, from the mean of X (as published), both, no features, random bits; or
+        each of them from codes that are given.
     """
 
     penalty: float | None = setting(None, _penalty)

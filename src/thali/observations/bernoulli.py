@@ -87,10 +87,14 @@ class ProbitPredictions(RowEncoder, BitPredictions):
 @stored("Bernoulli")
 @dataclass(frozen=True, eq=False)
 class Bernoulli(GaussianModel):
-    """Zeros and ones: P(x_nd = 1) = Phi(offset_d + sum_k z_nk A_kd) with A_kd ~ N(0, feature_var).
+    """X is 0, 1 or NaN (missing), P(x_nd = 1) = Phi(offset_d + sum_k z_nk A_kd) with A_kd ~ N(0, feature_var).
 
-    feature_var: a number or a distribution (learned). offset: None, a vector, or NormalOffset() (learned); Phi(offset)
-    is how often a row without features has a one. X is 0 or 1, NaN where a cell is missing.
+    Parameters
+    ----------
+    feature_var : float or distribution
+        Variance of the features: a number is fixed, a distribution is learned.
+    offset : None, array of shape (n_dims,) or NormalOffset
+        Phi(offset) is how often a row without features has a one: half of the time, fixed, or learned.
     """
 
     feature_var: Any = hyper(Gamma(2.0, 1.0), positive)

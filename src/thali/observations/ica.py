@@ -18,7 +18,30 @@ from thali.observations.gaussian.weighted import WeightedGaussian
 class ICA(WeightedGaussian):
     """Sources with Laplace weights of variance `weight_var`, mixed by the features, and Gaussian noise.
 
-    The default variance is that of the Laplace law with scale 1. All else is as in `FactorAnalysis`.
+    Of each feature, the value that is largest in size, in units of its dim's noise, is shown as positive.
+
+    Parameters
+    ----------
+    noise_var : float, array of shape (n_dims,), distribution or PerDim
+        Variance of the noise, as in `LinearGaussian`. By default each dim has its own, which is learned, and dims
+        may be in any units.
+    feature_var : float, distribution or None
+        Variance of the features, as in `LinearGaussian`.
+    offset : None, array of shape (n_dims,) or NormalOffset
+        What a row without features is on average: zero, fixed, or learned.
+    noise_floor : float or "uniqueness"
+        A share of each dim's variance (without odd cells) below which learned noise does not go. "uniqueness": half
+        of the noise that an ordinary factor analysis leaves, less in few rows; its number of factors is chosen by
+        hidden cells. On real data the number of features is a function of the floor.
+    scale : float, array of shape (n_dims,) or None
+        The variance of each dim, to which relative priors and the floor refer; None takes it from the data.
+    origin : array of shape (n_dims,) or None
+        Numbers from which data and offset are counted, as in `LinearGaussian`.
+    weight_var : float
+        Fixed, since only its product with feature_var can be known; 2 is that of the Laplace law with scale 1.
+    ard : float or None
+        None, or how alike the variances of the features are: each has its own, feature_var times a draw of
+        InverseGamma(ard, ard) squared, so that features of different strength pay the same.
     """
 
     weight_var: float = setting(2.0, positive)

@@ -39,14 +39,24 @@ from thali.observations.gaussian.starting import GaussianStart
 class LinearGaussian(NoisyGaussian):
     """Binary features that add up, with Gaussian noise.
 
-    noise_var: a positive number; an array with one per dim; a distribution (learned); PerDim() (learned, one per dim).
-    feature_var: a number or a distribution (learned); None takes a vague one that suits the kind of noise.
-    offset: None as in the papers, a vector, or NormalOffset() (learned). It is undone in reconstructions.
-    noise_floor: a learned noise variance stays above this share of the dim's variance (of the mean one, if there is
-    one noise level). On real data the number of features is a function of it.
-    scale: the variance of each dim, to which relative priors and the floor refer; None takes it from the data.
-    origin: numbers, one per dim, from which data and offset are counted, so that squares keep their digits; None takes
-    round ones near the data in dims that lie 2^10 sds or more from zero, if there is an offset.
+    Parameters
+    ----------
+    noise_var : float, array of shape (n_dims,), distribution or PerDim
+        Variance of the noise: fixed, fixed for each dim, learned, or learned for each dim.
+    feature_var : float, distribution or None
+        Variance of the features, in units of each dim's noise where that has a level for each dim. None takes a
+        vague distribution that suits the kind of noise.
+    offset : None, array of shape (n_dims,) or NormalOffset
+        What a row without features is on average: zero as in the papers, fixed, or learned. It is undone in
+        reconstructions.
+    noise_floor : float
+        A learned noise variance stays above this share of the dim's variance (of the mean one, if there is one
+        noise level). On real data the number of features is a function of it.
+    scale : float, array of shape (n_dims,) or None
+        The variance of each dim, to which relative priors and the floor refer; None takes it from the data.
+    origin : array of shape (n_dims,) or None
+        Numbers from which data and offset are counted, so that squares keep their digits. None takes round ones
+        near the data in dims that lie 2^10 sds or more from zero, if there is an offset.
     """
 
     words: ClassVar[str] = "linear-Gaussian"

@@ -40,17 +40,25 @@ _leak = Domain("a number above 0, at most 1", lambda v: positive.contains(v) and
 @stored("PoissonGamma")
 @dataclass(frozen=True, eq=False)
 class PoissonGamma(ScalarHypers, Observation):
-    """Counts x_nd ~ Poisson(sum_k z_nk w_nk A_kd) with w_nk ~ Gamma(weight_shape, weight_rate) and A_kd ~
-    Gamma(feature_shape, feature_rate).
-
-    weight_rate: a number (0.25 in the paper) or a Gamma (learned): the scale of the weights, hence of the data.
-    feature_rate: None takes feature_shape times the number of dims, as the paper does, so that a feature's values sum
-    to about one and a weight is the number of counts that it brings.
-    leak: mean field with soft bits takes z + (1 - z) leak in place of z. Hard bits, samplers and simulation have no
-    leak. leak=1 is a model without bits: Bayesian non-negative matrix factorisation, by mean field only.
+    """Counts x_nd ~ Poisson(sum_k z_nk w_nk A_kd), with weights and features that have Gamma laws.
 
     X is dense (NaN: missing) or scipy.sparse, of which no dense copy of all rows is made. A row or a dim without counts
     is data like any other; a row that is wholly missing keeps its prior.
+
+    Parameters
+    ----------
+    weight_shape : float
+        w_nk ~ Gamma(weight_shape, weight_rate).
+    weight_rate : float or Gamma
+        The scale of the weights, hence of the data: a number (0.25 in the paper) is fixed, a Gamma is learned.
+    feature_shape : float
+        A_kd ~ Gamma(feature_shape, feature_rate).
+    feature_rate : float or None
+        None takes feature_shape times the number of dims, as the paper does, so that a feature's values sum to
+        about one and a weight is the number of counts that it brings.
+    leak : float
+        Mean field with soft bits takes z + (1 - z) leak in place of z. Hard bits, samplers and simulation have no
+        leak. leak=1 is a model without bits: Bayesian non-negative matrix factorisation, by mean field only.
     """
 
     weight_shape: float = setting(0.25, _shape)

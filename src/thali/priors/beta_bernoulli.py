@@ -32,7 +32,15 @@ class BetaWeights(NamedTuple):
 @stored("BetaBernoulli")
 @dataclass(frozen=True, eq=False)
 class BetaBernoulli(ScalarHypers):
-    """At most `n_features` features. mass: a number (fixed) or a distribution (learned)."""
+    """A fixed number of features, each of which may be in no row.
+
+    Parameters
+    ----------
+    mass : float or distribution
+        The weight of each feature is Beta(mass / n_features, 1). A number is fixed, a distribution is learned.
+    n_features : int
+        How many features there are at most.
+    """
 
     mass: Any = hyper(Gamma(1.0, 1.0), moderate)
     n_features: int = setting(10, at_least(1))

@@ -34,8 +34,14 @@ _NO_DISCOUNT = 1e-7  # below it the limit discount -> 0 is exact to rounding and
 class IBP(ByCounts):
     """Infinitely many features, finitely many in use.
 
-    mass: expected number of features of a row. concentration: larger values share features less. discount: positive
-    values give a power law of feature counts. Each is a number (fixed) or a distribution (learned).
+    Parameters
+    ----------
+    mass : float or distribution
+        Expected number of features of a row. As for the others, a number is fixed, and a distribution is learned.
+    concentration : float or distribution
+        Larger values share features less.
+    discount : float or distribution
+        Positive values, below 1, give a power law of feature counts.
     """
 
     n_features: ClassVar[None] = None  # infinitely many

@@ -20,9 +20,21 @@ from thali.inference.samplers.chain import ZChain
 class CollapsedGibbs(ZChain):
     """Exact sampling for small and medium data. One step: a sweep over all rows, a move, then the hyperparameters.
 
-    start: "search" (spectral and annealed starts, the better one improved, in about `n_warmup` sweeps more),
-    "spectral", "annealed" or "empty"; or codes (n_rows, n_features), such as the bits of another fit.
-    group: how many bits of a row are drawn jointly. moves: share of the steps that also try to change whole columns.
+    Parameters
+    ----------
+    n_warmup : int
+        Steps that are not kept.
+    n_draws : int
+        Draws that are kept of each chain.
+    thin : int
+        Steps from one draw that is kept to the next.
+    start : str or array of shape (n_rows, n_features)
+        "search" (spectral and annealed starts, the better one improved, in about `n_warmup` sweeps more),
+        "spectral", "annealed" or "empty"; or codes, such as the bits of another fit.
+    moves : float
+        Share of the steps that also try to change whole columns.
+    group : int
+        How many bits of a row are drawn jointly.
     """
 
     group: int = setting(3, between(1, 6))

@@ -25,14 +25,31 @@ _threads = Domain(f"None or {_at_least_one.words}", lambda v: v is None or _at_l
 @stored("Gibbs")
 @dataclass(frozen=True, eq=False)
 class Gibbs(ZChain):
-    """The sampler of most papers. Rows know of each other only through the features, so the number of features moves
-    more slowly than with `CollapsedGibbs` where there are many rows.
+    """The sampler of most papers.
 
-    start and moves as for `CollapsedGibbs`; models with weights have no moves of columns, and "search" is their
-    "spectral" start, independent sources. births: features that a row alone has are "integrated" out, or
-    drawn with all others and picked by "importance" among `candidates` sets, the present one and draws from the prior.
-    n_threads: with many rows the weights are drawn, too, and rows on so many threads; None for one per core. All chains
-    share the cores, and the draws do not depend on how many there are.
+    Rows know of each other only through the features, so the number of features moves more slowly than with
+    `CollapsedGibbs` where there are many rows.
+
+    Parameters
+    ----------
+    n_warmup : int
+        Steps that are not kept.
+    n_draws : int
+        Draws that are kept of each chain.
+    thin : int
+        Steps from one draw that is kept to the next.
+    start : str or array of shape (n_rows, n_features)
+        As for `CollapsedGibbs`. In models with weights "search" is their "spectral" start, independent sources.
+    moves : float
+        Share of the steps that also try to change whole columns. Models with weights have no such moves.
+    births : "integrated" or "importance"
+        Features that a row alone has are integrated out, or drawn with all others and picked by importance among
+        sets of them, the present one and draws from the prior.
+    candidates : int
+        How many sets.
+    n_threads : int or None
+        With many rows the weights are drawn, too, and rows on so many threads; None for one per core. All chains
+        share the cores, and the draws do not depend on how many there are.
     """
 
     births: str = setting("integrated", one_of("integrated", "importance"))

@@ -28,7 +28,18 @@ _BELOW_ONE = np.nextafter(1.0, 0.0)  # a beta draw can round to an end of (0, 1)
 class SliceSampler(ZChain):
     """Without any conditional of the number of new features: the way out where they cannot be integrated out.
 
-    start and moves as for `CollapsedGibbs`.
+    Parameters
+    ----------
+    n_warmup : int
+        Steps that are not kept.
+    n_draws : int
+        Draws that are kept of each chain.
+    thin : int
+        Steps from one draw that is kept to the next.
+    start : str or array of shape (n_rows, n_features)
+        As for `CollapsedGibbs`. In models with weights "search" is their "spectral" start, independent sources.
+    moves : float
+        Share of the steps that also try to change whole columns. Models with weights have no such moves.
     """
 
     needs_prior = (Predictive, Sticks)

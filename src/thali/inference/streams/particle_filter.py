@@ -63,17 +63,24 @@ class RowInfo(NamedTuple):
 class ParticleFilter(Spec):
     """For rows that come one after the other, and for the evidence.
 
-    n_particles: hypotheses; each chain of the estimator is a filter with so many. resample_below: particles are
-    resampled when their effective number falls below this share of them. proposal: "gibbs" draws a row's bits given the
-    row, in groups, with an exact weight; "prior" draws them blindly (Wood & Griffiths). n_sweeps: Gibbs sweeps of each
-    particle over all rows so far after a resampling. They undo early mistakes; with 0 rows are never revised, and time
-    does not grow with their number.
-
     Learned hyperparameters: each particle has its own values, drawn from their priors before the first row and moved
     by a Gibbs step after each resampling. Vague priors need many particles. Relative priors refer to the first batch.
     These moves run in Python: a few tenths of a millisecond a particle and resampling, and its sweeps.
 
     The bits of all particles for all rows are kept, n_particles x n_rows x features bytes, and the rows.
+
+    Parameters
+    ----------
+    n_particles : int
+        Hypotheses. Each chain of the estimator is a filter with so many.
+    resample_below : float
+        Particles are resampled when their effective number falls below this share of them.
+    proposal : "gibbs" or "prior"
+        "gibbs" draws a row's bits given the row, in groups, with an exact weight; "prior" draws them blindly (Wood
+        & Griffiths).
+    n_sweeps : int
+        Gibbs sweeps of each particle over all rows so far after a resampling. They undo early mistakes; with 0 rows
+        are never revised, and time does not grow with their number.
     """
 
     n_particles: int = setting(200, at_least(2))

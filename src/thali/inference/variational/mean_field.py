@@ -64,19 +64,34 @@ class MeanFieldData(NamedTuple):
 class MeanField(Spec):
     """A posterior that is a product of simple factors, in a fraction of the time of a sampler; and a bound of log p(X).
 
-    truncation: how many features there may be in use; None leaves it to the prior, and an infinite one gets as many as
-    are needed. More than there are rows are never used.
-    max_iter, tol: a restart ends after so many passes, or when neither a pass nor a move raises the bound by this share
-    of it.
-    n_restarts, start: the best of several. "auto": in turn from the leading independent sources of X ("spectral"), from
-    no features ("empty", with moves) and from random bits ("random"); or each of them from one of these, or from codes
-    (n_rows, n_features) that are given.
-    moves: whether features are born, merged, recoded and deleted on the way, each time if the bound rises by it.
-    annealing: the temperature of the evidence at which random starts begin, lowered to 1 in 30 passes; 1 for none.
-    gradual: whether starts see an eighth of the rows first, then two, and so on.
-    bits: "soft", or "hard" for a definite value of each bit. features: "joint" over all features of a dim, or
-    "independent" as published. codes: "joint" of each bit and its weight, or "independent" as published.
-    precision: "double" or "single", of the work on rows; sums are double.
+    Parameters
+    ----------
+    truncation : int or None
+        How many features there may be in use. None leaves it to the prior, and an infinite one gets as many as are
+        needed. More than there are rows are never used.
+    max_iter : int
+        Passes after which a restart ends at the latest.
+    tol : float
+        A restart ends when neither a pass nor a move raises the bound by this share of it.
+    n_restarts : int
+        The best of so many is taken.
+    start : str or array of shape (n_rows, n_features)
+        "auto": in turn from the leading independent sources of X ("spectral"), from no features ("empty", with
+        moves) and from random bits ("random"); or each of them from one of these, or from codes that are given.
+    moves : bool
+        Whether features are born, merged, recoded and deleted on the way, each time if the bound rises by it.
+    annealing : float
+        The temperature of the evidence at which random starts begin, lowered to 1 in 30 passes; 1 for none.
+    gradual : bool
+        Whether starts see an eighth of the rows first, then two eighths, and so on.
+    bits : "soft" or "hard"
+        Probabilities, or a definite value of each bit.
+    features : "joint" or "independent"
+        One factor over all features of a dim, or one for each as published.
+    codes : "joint" or "independent"
+        One factor of each bit and its weight, or one for each as published.
+    precision : "double" or "single"
+        Of the work on rows; sums are double.
     """
 
     truncation: int | None = setting(None, _truncation)

@@ -70,17 +70,47 @@ class BlockState(NamedTuple):
 class StochasticMeanField(Spec):
     """Mean field for data that are many, on disk, or come in batches.
 
-    batch_size: rows of a block. n_inner: passes over a block's rows before its statistics are used. n_epochs, tol: a
-    fit ends after so many passes over the data, or when one raises the bound by less than this share of it.
-    method: "memoised" keeps the statistics of each block; "robbins-monro" a running mean in which block t counts by
-    (t + delay)^-forgetting, scaled to all rows; a batch of a stream by no more than share^forgetting, with its share of
-    the rows so far.
-    n_rows: how many rows an iterator or `partial_fit` will bring in all, for the running mean; None: as many as came.
-    n_start: rows from which the features begin, by `MeanField` with the settings truncation, n_restarts, start, moves,
-    bits, features, codes and precision, which mean what they mean there.
-
     Factors of rows are kept if the data are in memory. Else they begin anew at each visit, and a block's old statistics
     stay if the new ones would lower the bound.
+
+    Parameters
+    ----------
+    method : "memoised" or "robbins-monro"
+        "memoised" keeps the statistics of each block; "robbins-monro" a running mean in which block t counts by (t
+        + delay)^-forgetting, scaled to all rows; a batch of a stream by no more than share^forgetting, with its
+        share of the rows so far.
+    batch_size : int
+        Rows of a block.
+    n_inner : int
+        Passes over a block's rows before its statistics are used.
+    n_epochs : int
+        Passes over the data after which a fit ends at the latest.
+    tol : float
+        A fit ends when a pass raises the bound by less than this share of it.
+    delay : float
+        Of "robbins-monro": larger values make the first blocks count less.
+    forgetting : float
+        Of "robbins-monro": larger values forget earlier blocks more slowly.
+    n_rows : int or None
+        How many rows an iterator or `partial_fit` will bring in all, for the running mean; None: as many as came.
+    n_start : int
+        Rows from which the features begin, by `MeanField` with the settings below.
+    truncation : int or None
+        How many features there may be in use, as in `MeanField`.
+    n_restarts : int
+        Of the fit to the first rows, of which the best is taken.
+    start : str or array of shape (n_rows, n_features)
+        As in `MeanField`.
+    moves : bool
+        As in `MeanField`.
+    bits : "soft" or "hard"
+        Probabilities, or a definite value of each bit.
+    features : "joint" or "independent"
+        One factor over all features of a dim, or one for each as published.
+    codes : "joint" or "independent"
+        One factor of each bit and its weight, or one for each as published.
+    precision : "double" or "single"
+        Of the work on rows; sums are double.
     """
 
     method: str = setting("memoised", one_of("memoised", "robbins-monro"))

@@ -48,19 +48,25 @@ _optional = Domain(f"None or {_up_to_most.words}", lambda v: v is None or _up_to
 class BetaProcess(ByCounts):
     """Features whose weights are those of a beta process. With rounds=None the rows have IBP(mass, concentration).
 
-    mass: expected number of features of a row, all rounds together (gamma in the paper). concentration: larger values
-    share features less (alpha in the paper). Each is a number (fixed) or a distribution (learned). rounds: only the
-    atoms of the first rounds; None for the whole process.
-
-    For variational inference: truncation is the number of atoms. If None, rounds are taken (unless given) so that with
-    probability 0.99 no row has an atom of a later one, and atoms so that with probability 0.99 those rounds have no
-    more; at most 500 each, at the centre of the priors of mass and concentration. Every atom counts as drawn, used or
-    not, so q(mass) and q(concentration) depend on the truncation; `expected_weights` hardly does.
-
-    round_penalty: what stands for E log prod_r C_r!, where C_r is the number of atoms in round r. "none": nothing.
-    Atoms without an order have K!/prod C_r! arrangements, which cancels the factorials; C_r is Poisson under this
-    choice alone. The others keep the factorials: "markov" by the printed bound, "factorial" by one that is tighter up
-    to three atoms in a round, "exact" without a bound.
+    Parameters
+    ----------
+    mass : float or distribution
+        Expected number of features of a row, all rounds together (gamma in the paper). A number is fixed, and a
+        distribution is learned.
+    concentration : float or distribution
+        Larger values share features less (alpha in the paper).
+    truncation : int or None
+        The number of atoms, for variational inference. None takes rounds (unless given) so that with probability
+        0.99 no row has an atom of a later one, and atoms so that with probability 0.99 those rounds have no more;
+        at most 500 each, at the centre of the priors of mass and concentration. Every atom counts as drawn, used or
+        not, so q(mass) and q(concentration) depend on the truncation; `expected_weights` hardly does.
+    rounds : int or None
+        Only the atoms of the first rounds; None for the whole process.
+    round_penalty : "none", "markov", "factorial" or "exact"
+        What stands for E log prod_r C_r!, where C_r is the number of atoms in round r. "none": nothing. Atoms
+        without an order have K!/prod C_r! arrangements, which cancels the factorials; C_r is Poisson under this
+        choice alone. The others keep the factorials: "markov" by the printed bound, "factorial" by one that is
+        tighter up to three atoms in a round, "exact" without a bound.
     """
 
     n_features: ClassVar[None] = None  # infinitely many

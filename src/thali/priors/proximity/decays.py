@@ -34,7 +34,13 @@ class ConstantDecay(Spec):
 @stored("WindowDecay")
 @dataclass(frozen=True, eq=False)
 class WindowDecay(Spec):
-    """f = 1 up to and at `width`, 0 beyond."""
+    """f = 1 up to and at `width`, 0 beyond.
+
+    Parameters
+    ----------
+    width : float
+        The largest distance at which rows are near.
+    """
 
     width: float = setting(1.0, positive)
 
@@ -49,7 +55,13 @@ class WindowDecay(Spec):
 @stored("ExponentialDecay")
 @dataclass(frozen=True, eq=False)
 class ExponentialDecay(Spec):
-    """f = exp(-rate d)."""
+    """f = exp(-rate d).
+
+    Parameters
+    ----------
+    rate : float
+        How fast proximity falls, per unit of distance.
+    """
 
     rate: float = setting(1.0, moderate)
 
@@ -64,7 +76,15 @@ class ExponentialDecay(Spec):
 @stored("LogisticDecay")
 @dataclass(frozen=True, eq=False)
 class LogisticDecay(Spec):
-    """f = 1 / (1 + exp(rate d - shift)): a soft window of width shift / rate. f(0) is not 1."""
+    """f = 1 / (1 + exp(rate d - shift)): a soft window of width shift / rate. f(0) is not 1.
+
+    Parameters
+    ----------
+    rate : float
+        How sharp the edge of the window is.
+    shift : float
+        Where the edge is: at distance shift / rate proximity is one half.
+    """
 
     rate: float = setting(1.0, moderate)
     shift: float = setting(0.0, real)

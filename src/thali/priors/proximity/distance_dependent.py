@@ -42,10 +42,19 @@ class LinkedDraw(NamedTuple):
 class DistanceDependentIBP(ScalarHypers):
     """Features handed on along links between near rows.
 
-    mass: a number (fixed) or a distribution (learned). distances: a square array, a scipy.sparse matrix (what is absent
-    is infinitely far), `Times` or `Coordinates`. decay: "constant", "window", "exponential", "logistic", a decay with
-    its settings such as `WindowDecay(width=2.0)`, or a function of an array of distances. sequential: rows link only to
-    themselves and to earlier rows; then a row has mass / f(0) features on average, whatever the distances.
+    Parameters
+    ----------
+    mass : float or distribution
+        A row owns a Poisson number of features, on average mass divided by the sum of its proximities. A number is
+        fixed, a distribution is learned.
+    distances : array, sparse matrix, Times or Coordinates
+        Of each pair of rows. What is absent from a scipy.sparse matrix is infinitely far.
+    decay : str, decay or callable
+        "constant", "window", "exponential" or "logistic"; a decay with its settings such as
+        `WindowDecay(width=2.0)`; or a function of an array of distances.
+    sequential : bool
+        Whether rows link only to themselves and to earlier rows. Then a row has mass / f(0) features on average,
+        whatever the distances.
     """
 
     n_features: ClassVar[None] = None  # infinitely many

@@ -27,7 +27,13 @@ _BLOCK = 2_000_000  # distances looked at together
 @stored("Times")
 @dataclass(frozen=True, eq=False)
 class Times(Spec):
-    """d_ij = |times_i - times_j|."""
+    """d_ij = |times_i - times_j|.
+
+    Parameters
+    ----------
+    times : array of shape (n_rows,)
+        Of each row, in any order.
+    """
 
     times: Any
 
@@ -66,7 +72,15 @@ class Times(Spec):
 @stored("Coordinates")
 @dataclass(frozen=True, eq=False)
 class Coordinates(Spec):
-    """d_ij = metric(points_i, points_j): "euclidean", "cityblock", "cosine", ... or a function of two points."""
+    """d_ij = metric(points_i, points_j).
+
+    Parameters
+    ----------
+    points : array of shape (n_rows, n_coordinates)
+        Where each row is.
+    metric : str or callable
+        "euclidean", "cityblock", "cosine" or another that scipy's `cdist` knows, or a function of two points.
+    """
 
     points: Any
     metric: Any = "euclidean"

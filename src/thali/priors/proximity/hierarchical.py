@@ -37,11 +37,19 @@ class _Assignments(NamedTuple):
 class HierarchicalBetaProcess(ScalarHypers):
     """Rows share most features with rows that follow the same groups.
 
-    mass: expected number of features of a row. concentration: larger values share features less, between all rows.
-    group_concentration: smaller values make groups differ more, and rows of one group more alike. Each is a number
-    (fixed) or a distribution (learned). weights: (n_rows, n_groups), P(row i follows group m), rows sum to one.
-    mixing: "row" draws one group per row for all its features, so that the number of shared features is a mixture of
-    Poisson variables; "feature" draws one per row and feature, and the number is Poisson.
+    Parameters
+    ----------
+    mass : float or distribution
+        Expected number of features of a row. As for the next two, a number is fixed, and a distribution is learned.
+    concentration : float or distribution
+        Larger values share features less, between all rows.
+    group_concentration : float or distribution
+        Smaller values make groups differ more, and rows of one group more alike.
+    weights : array of shape (n_rows, n_groups)
+        P(row i follows group m); rows sum to one.
+    mixing : "row" or "feature"
+        "row" draws one group per row for all its features, so that the number of shared features is a mixture of
+        Poisson variables; "feature" draws one per row and feature, and the number is Poisson.
     """
 
     n_features: ClassVar[None] = None  # infinitely many

@@ -36,10 +36,16 @@ _truncation = Domain(
 class StickBreakingIBP(ScalarHypers):
     """Features in decreasing order of their weights.
 
-    mass: a number (fixed) or a distribution (learned). truncation: how many features there are at most; None means no
-    limit for `simulate`, `log_prob` and samplers, and enough for the number of rows in variational inference.
-    log_complement: how E log(1 - weight) is evaluated there, by a bound in O(K) ("multinomial") or by its series
-    ("exact": a tighter bound, whose sticks are found by numerical optimisation).
+    Parameters
+    ----------
+    mass : float or distribution
+        Expected number of features of a row. A number is fixed, a distribution is learned.
+    truncation : int or None
+        How many features there are at most. None means no limit for `simulate`, `log_prob` and samplers, and enough
+        for the number of rows in variational inference.
+    log_complement : "multinomial" or "exact"
+        How E log(1 - weight) is evaluated there: by a bound in O(K), or by its series, a tighter bound whose sticks
+        are found by numerical optimisation.
     """
 
     mass: Any = hyper(Gamma(1.0, 1.0), moderate)
