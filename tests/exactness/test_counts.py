@@ -154,6 +154,6 @@ def test_start_gives_counts_a_feature():
     assert model.engine(StartRows).begin(model.engine(ChainRows).prepare(np.zeros((2, 3))), np.zeros((2, 0)))[
         1
     ].z.shape == (2, 0)
-    codes = model.engine(OwnStart).start_codes(make_generator(0), data, 2)
+    codes = model.engine(OwnStart).start_codes(make_generator(0), data, 2, lambda: False)
     assert codes.shape == (3, 2)
     assert (model.engine(StartRows).begin(data, codes)[1].z.sum(axis=1) > 0).tolist() == [True, False, True]

@@ -47,9 +47,28 @@ def test_a_plain_line(at_once, capsys, rng):
     text = lines(chains(rng, 0, 3, 72), capsys)
     assert text.count("\n") == 1
     first, second, third = text.split(";  ")
-    assert re.match(r" +3\d%  about \d+ s left  chain 0 finding a start$", first)
+    assert re.match(r" +3\d%  chain 0 finding a start$", first)
     assert re.fullmatch(r"chain 1 K=\d  log p -2\.0", second)  # no draws yet
     assert re.fullmatch(r"chain 2 K=\d  log p -71\.0  ESS\(K\) \d+\n", third)
+
+
+def test_the_time_that_is_left_counts_from_the_last_start(at_once, monkeypatch, capsys, rng):
+    """A start of 1000 s and then 10 steps of 1 s: there are 160 s left, not 16160."""
+    seconds = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: seconds[0])
+    shape = chains(rng, 4, 0)
+    with Progress(shape, True) as show:
+        seconds[0] = 1000.0
+        show()
+        shape.tasks[1].infos += shape.tasks[0].infos[:1]
+        for _ in range(10):
+            seconds[0] += 1.0
+            shape.tasks[0].infos += shape.tasks[0].infos[:1]
+            show()
+    first, *_, last = capsys.readouterr().err.splitlines()
+    assert "left" not in first
+    left = float(re.search("about ([0-9]+) s left", last)[1])
+    assert left == round(10 * (180 - 15) / 11)
 
 
 def test_the_effective_size_is_that_of_the_draws(rng):

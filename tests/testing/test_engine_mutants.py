@@ -203,7 +203,7 @@ MUTANTS = [
         {"begin": lambda o, s, d, c, m: (s.model, o.begin(s, d, c, m)[1]._replace(z=1 - BITS))},
         "begin must give",
     ),
-    (COUNTS, OwnStart, {"start_codes": lambda o, s, rng, d, k: -o.start_codes(s, rng, d, k)}, "start_codes must give"),
+    (COUNTS, OwnStart, {"start_codes": lambda o, s, *a: -o.start_codes(s, *a)}, "start_codes must give"),
     (
         NORMAL,
         CollapsedRows,

@@ -27,7 +27,7 @@ class Progress:
         self.shape = shape
         self._mode = _mode(verbose)
         self._begin = self._shown = time.monotonic()
-        self._at_begin = self._n_made()
+        self._since, self._at_first = self._begin, self._n_made()  # from when on the pace is measured
         self._bars: Any = None
         self._tasks: list[Any] = []
 
@@ -40,7 +40,11 @@ class Progress:
 
     def __call__(self) -> None:
         now = time.monotonic()
-        if self._mode == "off" or now - self._begin < _QUIET:
+        if self._mode == "off":
+            return
+        if not all(map(self.shape.n_made, self.shape.tasks)):  # a start takes as long as many steps, and comes once
+            self._since, self._at_first = now, self._n_made()
+        if now - self._begin < _QUIET:
             return
         is_time = now - self._shown > _EVERY
         if is_time:
@@ -50,18 +54,18 @@ class Progress:
         elif is_time:
             shape = self.shape
             notes = [f"{shape.word} {task.number} {shape.note(task, thorough=True)}" for task in shape.tasks]
-            print(f"{self._share(now - self._begin)}{';  '.join(notes)}", file=sys.stderr, flush=True)
+            print(f"{self._share(now - self._since)}{';  '.join(notes)}", file=sys.stderr, flush=True)
 
     def _n_made(self) -> int:
         return sum(self.shape.n_made(task) for task in self.shape.tasks)
 
     def _share(self, seconds: float) -> str:
-        """How much is done, and the time that the rest will take, once a hundredth tells how fast it goes."""
+        """How much is done, and the time that is left, once all have begun and a hundredth tells the pace."""
         n_steps = self.shape.n_steps()
         if n_steps is None:
             return ""
         done, total = self._n_made(), len(self.shape.tasks) * n_steps
-        new = done - self._at_begin
+        new = done - self._at_first
         left = f"  about {seconds * (total - done) / new:.0f} s left" if new > total / 100 else ""
         return f"{done / total:4.0%}{left}  "
 

@@ -5,6 +5,7 @@ that a seed gives the same start on every machine.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ def find_start(
     if is_given(kind):
         return _at_codes(rng, model, data, kind)
     if observation.has(OwnStart):
-        codes = observation.engine(OwnStart).start_codes(rng, data, n_features)
+        codes = observation.engine(OwnStart).start_codes(rng, data, n_features, partial(_is_over, tick))
         codes = np.zeros_like(codes) if kind == "empty" else codes
         codes = codes[:, codes.any(axis=0)] if n_features is None else codes
         observation, local = start.begin(data, codes, np.empty((0, 0)))  # by the codes alone
@@ -94,6 +95,15 @@ def find_start(
     except SearchOver:
         pass  # where it has come to
     return walk.state
+
+
+def _is_over(tick: Callable[[], None] | None) -> bool:
+    try:
+        if tick is not None:
+            tick()
+    except SearchOver:
+        return True
+    return False
 
 
 def _at_codes(rng: np.random.Generator, model: Model, data: Any, codes: Any) -> State:

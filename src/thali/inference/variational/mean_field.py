@@ -162,7 +162,7 @@ class MeanField(Spec):
         if isinstance(kind, str) and kind == "auto":
             kind = kinds[restart % len(kinds)]
         problem, scope = data.problem, data.scope
-        codes = strongest(problem, self._codes(rng, data, kind), scope.n_features)
+        codes = strongest(problem, self._codes(rng, data, kind, is_over), scope.n_features)
         weights = problem.model.prior.init_weights(problem.n_rows)
         weights = enough_weights(problem, weights, codes.shape[1], can_grow=scope.can_grow)
         state = begin(problem, weights, codes)
@@ -175,14 +175,14 @@ class MeanField(Spec):
             state = _introduced(problem, state, is_over)
         return ascend(problem, state)
 
-    def _codes(self, rng: Generator, data: MeanFieldData, kind: Any) -> Array:
+    def _codes(self, rng: Generator, data: MeanFieldData, kind: Any, is_over: Callable[[], bool]) -> Array:
         """Where a restart begins."""
         n_rows, matrix, observation = data.problem.n_rows, data.matrix, data.problem.model.observation
         if is_given(kind):
             return given_codes(kind, n_rows, observation, None).astype(float)
         if observation.has(OwnStart):  # a model that knows better; its rows need a feature
             n = 1 if kind == "empty" else min(data.scope.n_features, self._n_random(rng, data))
-            return observation.engine(OwnStart).start_codes(rng, data.problem.data, n)
+            return observation.engine(OwnStart).start_codes(rng, data.problem.data, n, is_over)
         are_bits = observation.code_kind == "bits"
         if kind == "empty":
             return np.zeros((n_rows, 0))

@@ -1,5 +1,6 @@
 """Where inference of a Poisson-gamma model begins: a Bayesian matrix factorisation of its counts."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,7 +55,9 @@ class PoissonStart(Engine):
             )
         return current, PoissonChain(self.model).place(data, codes, matrix)
 
-    def start_codes(self, rng: np.random.Generator, data: CountData, n_features: int | None) -> Array:
+    def start_codes(
+        self, rng: np.random.Generator, data: CountData, n_features: int | None, is_over: Callable[[], bool]
+    ) -> Array:
         """Codes of a Bayesian matrix factorisation (mean field without bits), whose weak ones are zero."""
         K = min(_STARTING, len(data)) if n_features is None else n_features
         engine = PoissonMeanField(self.model.replace(leak=1.0))
@@ -63,6 +66,8 @@ class PoissonStart(Engine):
         for i in range(_ROUNDS):
             local, sums = engine.update_rows(data, q, local, np.zeros(K), int(i > 0))
             q = engine.update_features(q, sums, learn=i > _ROUNDS // 3)
+            if is_over():
+                break
         codes = engine.expected_codes(local)
         made = local.w_shape - self.model.weight_shape
         return np.where(made > 0.5, codes, 0.0)

@@ -180,8 +180,10 @@ def check_own_start(example: Example) -> None:
     with contract("start_codes must give as many codes as it is asked for, of the model's kind."):
         data, _ = example.placed()
         for n in (2, None):
-            codes = example.observation.engine(OwnStart).start_codes(example.rng, data, n)
+            codes = example.observation.engine(OwnStart).start_codes(example.rng, data, n, lambda: False)
             assert len(codes) == len(BITS), f"It gives {len(codes)} rows for {len(BITS)}."
             assert n is None or codes.shape[1] == n, f"It gives {codes.shape[1]} features, not {n}."
             assert np.isfinite(codes).all(), "A code is not finite."
             assert example.observation.code_kind != "positive" or (codes >= 0).all(), "A code is negative."
+        few = example.observation.engine(OwnStart).start_codes(example.rng, data, 2, lambda: True)
+        assert few.shape == (len(BITS), 2), f"Without time it gives codes of shape {few.shape}."

@@ -57,8 +57,10 @@ class StartRows(Protocol):
 class OwnStart(Protocol):
     """A model that knows better than the directions of its data where to begin."""
 
-    def start_codes(self, rng: Generator, data: Data, n_features: int | None) -> Array:
-        """Codes (n_rows, n_features) to begin with, zero where a row lacks a feature; as many as it likes if None."""
+    def start_codes(self, rng: Generator, data: Data, n_features: int | None, is_over: Callable[[], bool]) -> Array:
+        """Codes (n_rows, n_features) to begin with, zero where a row lacks a feature; as many as it likes if None.
+
+        `is_over()` is asked now and then; once it is true, the codes that there are will do."""
 
 
 class CollapsedRows(Protocol):
