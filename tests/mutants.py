@@ -46,7 +46,7 @@ MUTANTS = {
         "bits/collapsed_rows.py",
         ("own_var = n_own / ridge", "own_var = 0.0"),
     ),
-    "append-order scan": ("bits/row_draws.py", ("j = i + int(u[2 * i] * (K - i))", "j = i")),
+    "append-order scan": ("bits/row_draws.py", ("next_of(order, i, K, u[2 * i])", "order[i]")),
     "missing D/2": (
         "bits/row_draws.py",
         (
@@ -99,7 +99,7 @@ MUTANTS = {
     ),
     "uncollapsed scan in column order": (
         "bits/conditional_rows.py",
-        ("j = i + int(rng.random() * (K - i))", "j = i"),
+        ("next_of(order, i, K, rng.random())", "order[i]"),
     ),
     "new features independent": (
         "bits/conditional_rows.py",

@@ -73,7 +73,7 @@ def test_slice_sweep_equals_its_twin(seed, n_rows, K, n_dims, missing):
         ("poisson_sweep", "totals[chosen] = totals[K]", "pass"),
         ("poisson_sweep", "(w if is_seen[d] else 0.0)", "w"),
         ("poisson_slice_sweep", "if chances[k] < level:", "if chances[k] < 0.0:"),
-        ("poisson_slice_sweep", "log_odds += math.log(smallest) - math.log(min(smallest, chances[k]))", "pass"),
+        ("poisson_slice_sweep", "slice_odds(chances, k, members[k], members)", "slice_odds(chances, k, 1, members)"),
     ],
 )
 def test_a_mistake_is_seen(name, old, new):

@@ -162,7 +162,7 @@ def test_scan_bits_of_no_observed_cells_follows_the_prior(rng):
         ("+ ee * g[k] * g[k]", ""),
         ("+ shrink * g[k] * g[k]", ""),
         ("(s * w - s_new * v) + step * odds[k]\n            if", "(s * w - s_new * v) + odds[k]\n            if"),
-        ("order[j] = order[i]", "pass"),
+        ("next_of(order, i, K, u[2 * i])", "order[i]"),
         ("sure[k] = u_bit[k] * (1.0 + a)", "sure[k] = u_bit[k] * (1.0 + 4.0 * a)"),
     ],
 )

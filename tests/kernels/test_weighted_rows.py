@@ -42,9 +42,9 @@ def test_sweep_equals_its_twin(seed, kind, n_rows, K, n_unused, n_dims, missing)
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("counts[j] > 0 and j != k", "counts[j] > 0"),
-        ("odds += math.log(smallest) - math.log(min(smallest, weights[k]))", "odds += 0.0"),
-        ("math.log(weights[k]) - math.log1p(-weights[k])", "math.log(weights[k])"),
+        ("counts[k] - Z[n, k], counts)", "counts[k], counts)"),
+        ("slice_odds(weights, k, counts[k] - Z[n, k], counts)", "0.0"),
+        ("square[k] = seen_square(gram[k, k], A[k], cells)", "square[k] = gram[k, k]"),
         ("if weights[k] < level:", "if weights[k] < 0.0:"),
     ],
 )

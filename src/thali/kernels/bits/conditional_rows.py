@@ -11,6 +11,7 @@ import numpy as np
 
 from thali.kernels._jit import jit
 from thali.kernels.bits.row_draws import draw_new
+from thali.kernels.scan import draw_missing, is_heads, next_of, seen_product, seen_square
 
 
 def _draw_features(gram, cross, K, noise_var, feature_var, rng):
@@ -84,11 +85,7 @@ def _conditional_sweep(
                 s += X[n, d] * X[n, d]
         for k in range(K):
             z[k] = Z[n, k]
-            b_k = 0.0
-            for d in range(n_dims):
-                if is_seen[d]:
-                    b_k += A[k, d] * X[n, d]
-            b[k] = b_k
+            b[k] = seen_product(A[k], X[n], is_seen)
             Gz[k] = 0.0
         for k in range(K):
             if z[k] != 0.0:
@@ -102,20 +99,14 @@ def _conditional_sweep(
             for k in range(K):
                 order[k] = k
             for i in range(K):
-                j = i + int(rng.random() * (K - i))
-                k = order[j]
-                order[j] = order[i]
-                order[i] = k
+                k = next_of(order, i, K, rng.random())
                 u = rng.random()
                 step = 1.0 - 2.0 * z[k]
-                own_square = gram[k, k]
-                for d in cells:
-                    own_square -= A[k, d] * A[k, d]
-                ds = 2.0 * step * (Gz[k] - b[k]) + own_square
+                ds = 2.0 * step * (Gz[k] - b[k]) + seen_square(gram[k, k], A[k], cells)
                 m = counts[k] - Z[n, k]
                 # eq: DV09.uncollapsed-bit
                 delta = step * log_odds[m] - half_precision * ds
-                if delta > 40.0 or (delta > -40.0 and u * (1.0 + math.exp(-delta)) < 1.0):
+                if is_heads(delta, u):
                     z[k] += step
                     s += ds
                     add_to_forms(k, step, K, A, gram, cells, Gz)
@@ -156,12 +147,7 @@ def _conditional_sweep(
             fill_gram(K - 1, A, K, gram)
 
         # --- missing cells given all of it
-        for d in cells:
-            mean = 0.0
-            for k in range(K):
-                mean += z[k] * A[k, d]
-            X[n, d] = mean + math.sqrt(noise_var) * rng.standard_normal()
-            is_seen[d] = True
+        draw_missing(X[n], cells, is_seen, z, A, K, noise_var, rng)
         if is_full:
             return K, n, pending
     return K, n_rows, -1

@@ -11,6 +11,7 @@ import numpy as np
 
 from thali.kernels._jit import jit
 from thali.kernels.bits.conditional_rows import add_to_forms, fill_gram, move_column
+from thali.kernels.scan import draw_missing, is_heads, next_of, seen_product, seen_square
 
 
 def _importance_sweep(
@@ -63,27 +64,19 @@ def _importance_sweep(
         for k in range(K):
             z[k] = Z[n, k]
             order[k] = k
-            b[k] = 0.0
-            for d in range(n_dims):
-                if is_seen[d]:
-                    b[k] += A[k, d] * e[d]
+            b[k] = seen_product(A[k], e, is_seen)
             Gz[k] = 0.0
         for k in range(K):
             if z[k] != 0.0:
                 add_to_forms(k, 1.0, K, A, gram, cells, Gz)
         for i in range(K):
-            j = i + int(rng.random() * (K - i))
-            k = order[j]
-            order[j] = order[i]
-            order[i] = k
+            k = next_of(order, i, K, rng.random())
             u = rng.random()
             step = 1.0 - 2.0 * z[k]
-            square = gram[k, k]
-            for d in cells:
-                square -= A[k, d] * A[k, d]
+            square = seen_square(gram[k, k], A[k], cells)
             # as eq: DV09.uncollapsed-bit
             delta = step * log_odds[counts[k] - Z[n, k]] - half_precision * (2.0 * step * (Gz[k] - b[k]) + square)
-            if delta > 40.0 or (delta > -40.0 and u * (1.0 + math.exp(-delta)) < 1.0):
+            if is_heads(delta, u):
                 z[k] += step
                 add_to_forms(k, step, K, A, gram, cells, Gz)
         for k in range(K):
@@ -122,12 +115,7 @@ def _importance_sweep(
             fill_gram(K - 1, A, K, gram)
 
         # --- missing cells given all of it
-        for d in cells:
-            mean = 0.0
-            for k in range(K):
-                mean += z[k] * A[k, d]
-            X[n, d] = mean + math.sqrt(noise_var) * rng.standard_normal()
-            is_seen[d] = True
+        draw_missing(X[n], cells, is_seen, z, A, K, noise_var, rng)
     return K, Z, A, counts
 
 

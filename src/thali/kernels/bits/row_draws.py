@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from thali.kernels._jit import inlined, jit
+from thali.kernels.scan import is_heads, next_of
 
 _NEGLIGIBLE = 36.0  # nats below the largest term at which the tail of a sum is dropped (2e-16)
 _MOST = 100_000  # new columns of a row
@@ -52,10 +53,7 @@ def _scan_bits(
         for k in range(K):
             dG[k] -= mu[i, k] * mu[i, k]
     for i in range(K):
-        j = i + int(u[2 * i] * (K - i))
-        k = order[j]
-        order[j] = order[i]
-        order[i] = k
+        k = next_of(order, i, K, u[2 * i])
         u_bit[k] = u[2 * i + 1]
     i = 0
     while i < K:  # once, and again after each flip
@@ -84,7 +82,7 @@ def _scan_bits(
             v = 1.0 / (1.0 + q_new)
             # eq: DV09.bit-conditional
             delta = half * math.log(var * v) + scale * (s * w - s_new * v) + step * odds[k]
-            if delta > 40.0 or (delta > -40.0 and u_bit[k] * (1.0 + math.exp(-delta)) < 1.0):
+            if is_heads(delta, u_bit[k]):
                 q = q_new
                 s = s_new
                 flip_bit(k, z, K, P, G, mu, n_cells, g, h, shrink, ee, Pz, Gz)

@@ -5,12 +5,11 @@ was drawn uniformly below the smallest weight of a feature in use, which a bit c
 is in use. Bits are scanned in a fresh random order for each row.
 """
 
-import math
-
 import numpy as np
 
 from thali.kernels._jit import jit
 from thali.kernels.bits.conditional_rows import add_to_forms
+from thali.kernels.scan import draw_missing, is_heads, next_of, seen_product, seen_square, slice_odds
 
 
 def _weighted_sweep(X, missing_start, missing_dim, Z, A, weights, level, noise_var, rng):
@@ -39,38 +38,22 @@ def _weighted_sweep(X, missing_start, missing_dim, Z, A, weights, level, noise_v
         for d in cells:
             is_seen[d] = False
         for k in range(K):
-            b_k = 0.0
-            for d in range(n_dims):
-                if is_seen[d]:
-                    b_k += A[k, d] * X[n, d]
-            b[k] = b_k
+            b[k] = seen_product(A[k], X[n], is_seen)
             Gz[k] = 0.0
-            square[k] = gram[k, k]
-            for d in cells:
-                square[k] -= A[k, d] * A[k, d]
+            square[k] = seen_square(gram[k, k], A[k], cells)
             order[k] = k
         for k in range(K):
             if Z[n, k] == 1:
                 add_to_forms(k, 1.0, K, A, gram, cells, Gz)
         for i in range(K):
-            j = i + int(rng.random() * (K - i))
-            k = order[j]
-            order[j] = order[i]
-            order[i] = k
+            k = next_of(order, i, K, rng.random())
             if weights[k] < level:
                 continue
             u = rng.random()
             step = 1.0 - 2.0 * Z[n, k]
-            odds = math.log(weights[k]) - math.log1p(-weights[k])
-            if counts[k] == Z[n, k]:  # no other row has it: the bit decides whether it is in use
-                smallest = 1.0
-                for j in range(K):
-                    if counts[j] > 0 and j != k and weights[j] < smallest:
-                        smallest = weights[j]
-                # eq: T07.slice-odds
-                odds += math.log(smallest) - math.log(min(smallest, weights[k]))
+            odds = slice_odds(weights, k, counts[k] - Z[n, k], counts)
             delta = step * odds - half_precision * (2.0 * step * (Gz[k] - b[k]) + square[k])
-            if delta > 40.0 or (delta > -40.0 and u * (1.0 + math.exp(-delta)) < 1.0):
+            if is_heads(delta, u):
                 if step > 0.0:
                     Z[n, k] = 1
                     counts[k] += 1
@@ -78,12 +61,7 @@ def _weighted_sweep(X, missing_start, missing_dim, Z, A, weights, level, noise_v
                     Z[n, k] = 0
                     counts[k] -= 1
                 add_to_forms(k, step, K, A, gram, cells, Gz)
-        for d in cells:
-            mean = 0.0
-            for k in range(K):
-                mean += Z[n, k] * A[k, d]
-            X[n, d] = mean + math.sqrt(noise_var) * rng.standard_normal()
-            is_seen[d] = True
+        draw_missing(X[n], cells, is_seen, Z[n], A, K, noise_var, rng)
 
 
 weighted_sweep = jit(_weighted_sweep)

@@ -10,6 +10,7 @@ import math
 import numpy as np
 
 from thali.kernels._jit import jit
+from thali.kernels.scan import next_of, slice_odds
 
 _STEPS = 3  # towards the mode of a weight
 _RARE = 0.02  # least probability with which either value of a bit is proposed
@@ -175,10 +176,7 @@ def _poisson_sweep(
         for k in range(K):
             order[k] = k
         for i in range(K):
-            j = i + int(rng.random() * (K - i))
-            k = order[j]
-            order[j] = order[i]
-            order[i] = k
+            k = next_of(order, i, K, rng.random())
             old = V[n, k]
             m = members[k] - (1 if old > 0.0 else 0)
             if grows and m == 0:
@@ -275,21 +273,12 @@ def _poisson_slice_sweep(
         for k in range(K):
             order[k] = k
         for i in range(K):
-            j = i + int(rng.random() * (K - i))
-            k = order[j]
-            order[j] = order[i]
-            order[i] = k
+            k = next_of(order, i, K, rng.random())
             if chances[k] < level:
                 continue
             old = V[n, k]
             members[k] -= 1 if old > 0.0 else 0
-            log_odds = math.log(chances[k]) - math.log1p(-chances[k])
-            if members[k] == 0:  # no other row has it: the bit decides whether it is in use
-                smallest = 1.0
-                for j in range(K):
-                    if members[j] > 0 and chances[j] < smallest:
-                        smallest = chances[j]
-                log_odds += math.log(smallest) - math.log(min(smallest, chances[k]))
+            log_odds = slice_odds(chances, k, members[k], members)
             without(cells, V, n, K, A, k, rates, others)
             for j in range(cells.size):
                 own[j] = A[k, cells[j]]

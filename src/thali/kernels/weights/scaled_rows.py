@@ -10,6 +10,7 @@ import math
 import numpy as np
 
 from thali.kernels._jit import jit
+from thali.kernels.scan import draw_missing, is_heads, next_of, seen_square
 from thali.kernels.weights.slabs import draw_own, draw_slab, log_slab
 
 
@@ -78,14 +79,8 @@ def _scaled_sweep(
         # --- bits that other rows have too, with their weights; own features in the variance
         tau = 1.0 / (noise_var + power * feature_var)
         for i in range(K):
-            j = i + int(rng.random() * (K - i))
-            k = order[j]
-            order[j] = order[i]
-            order[i] = k
-            square = sizes[k]
-            for d in cells:
-                square -= A[k, d] * A[k, d]
-            square = max(square, 0.0)
+            k = next_of(order, i, K, rng.random())
+            square = max(seen_square(sizes[k], A[k], cells), 0.0)
             along = 0.0
             for d in range(n_dims):
                 along += A[k, d] * e[d]
@@ -96,7 +91,7 @@ def _scaled_sweep(
             delta = log_odds[others] + log_slab(pull, curve, rate, precision, log_norm)
             u = rng.random()
             new = 0.0
-            if delta > 40.0 or (delta > -40.0 and u * (1.0 + math.exp(-delta)) < 1.0):
+            if is_heads(delta, u):
                 new = scales[k] * draw_slab(pull, curve, rate, precision, rng)
             if new != v[k]:
                 step = new - v[k]
@@ -141,12 +136,7 @@ def _scaled_sweep(
                 K += 1
 
         # --- missing cells given all of it
-        for d in cells:
-            mean = 0.0
-            for k in range(K):
-                mean += v[k] * A[k, d]
-            X[n, d] = mean + math.sqrt(noise_var) * rng.standard_normal()
-            is_seen[d] = True
+        draw_missing(X[n], cells, is_seen, v, A, K, noise_var, rng)
     return K, n_rows
 
 

@@ -4,12 +4,11 @@ As `weighted_rows`, with a weight for each bit that is on: the bit is drawn with
 weight. "chances" are the probabilities of having each feature.
 """
 
-import math
-
 import numpy as np
 
 from thali.kernels._jit import jit
 from thali.kernels.bits.conditional_rows import add_to_forms
+from thali.kernels.scan import draw_missing, is_heads, next_of, seen_product, seen_square, slice_odds
 from thali.kernels.weights.slabs import draw_slab, log_slab
 
 
@@ -41,53 +40,32 @@ def _scaled_slice_sweep(
         for d in cells:
             is_seen[d] = False
         for k in range(K):
-            b_k = 0.0
-            for d in range(n_dims):
-                if is_seen[d]:
-                    b_k += A[k, d] * X[n, d]
-            b[k] = b_k
+            b[k] = seen_product(A[k], X[n], is_seen)
             Gv[k] = 0.0
             order[k] = k
         for k in range(K):
             if V[n, k] != 0.0:
                 add_to_forms(k, V[n, k], K, A, gram, cells, Gv)
         for i in range(K):
-            j = i + int(rng.random() * (K - i))
-            k = order[j]
-            order[j] = order[i]
-            order[i] = k
+            k = next_of(order, i, K, rng.random())
             if chances[k] < level:
                 continue
             old = V[n, k]
-            square = gram[k, k]
-            for d in cells:
-                square -= A[k, d] * A[k, d]
-            square = max(square, 0.0)
+            square = max(seen_square(gram[k, k], A[k], cells), 0.0)
             pull = scales[k] * tau * (b[k] - Gv[k] + old * square)
             curve = scales[k] ** 2 * tau * square
-            delta = math.log(chances[k]) - math.log1p(-chances[k])
             counts[k] -= 1 if old != 0.0 else 0
-            if counts[k] == 0:  # no other row has it: the bit decides whether it is in use
-                smallest = 1.0
-                for j in range(K):
-                    if counts[j] > 0 and chances[j] < smallest:
-                        smallest = chances[j]
-                delta += math.log(smallest) - math.log(min(smallest, chances[k]))
+            delta = slice_odds(chances, k, counts[k], counts)
             delta += log_slab(pull, curve, rate, precision, log_norm)
             u = rng.random()
             new = 0.0
-            if delta > 40.0 or (delta > -40.0 and u * (1.0 + math.exp(-delta)) < 1.0):
+            if is_heads(delta, u):
                 new = scales[k] * draw_slab(pull, curve, rate, precision, rng)
             counts[k] += 1 if new != 0.0 else 0
             if new != old:
                 add_to_forms(k, new - old, K, A, gram, cells, Gv)
                 V[n, k] = new
-        for d in cells:
-            mean = 0.0
-            for k in range(K):
-                mean += V[n, k] * A[k, d]
-            X[n, d] = mean + math.sqrt(noise_var) * rng.standard_normal()
-            is_seen[d] = True
+        draw_missing(X[n], cells, is_seen, V[n], A, K, noise_var, rng)
 
 
 scaled_slice_sweep = jit(_scaled_slice_sweep)

@@ -9,6 +9,7 @@ import math
 import numpy as np
 
 from thali.kernels._jit import jit
+from thali.kernels.scan import is_heads
 from thali.kernels.weights.slabs import draw_slab, log_slab
 
 _ALIKE = 0.3  # |cosine| above which features make a pair
@@ -94,7 +95,7 @@ def _swap_features(
             chosen = True
             # eq: own.swap
             delta = odds[1] - odds[0]
-            new = 1 if delta > 40.0 or (delta > -40.0 and u * (1.0 + math.exp(-delta)) < 1.0) else 0
+            new = 1 if is_heads(delta, u) else 0
             weight = scales[pairs[i, new]] * draw_slab(pull[new], curve[new], rate, precision, rng)
             for d in range(n_dims):
                 e[d] += old * A[pairs[i, has], d] - weight * A[pairs[i, new], d]

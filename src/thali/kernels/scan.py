@@ -1,0 +1,71 @@
+"""What every scan over the bits of a row does: a fresh random order, a coin for each bit, the cells that are missing.
+
+Missing cells of row n are `cells`, and is_seen[d] is false for them while the row is drawn.
+"""
+
+import math
+
+from thali.kernels._jit import inlined
+
+
+def _next_of(order, i, n, u):
+    """The i-th of n in random order: one of order[i:n] by the uniform number u, which changes places with order[i]."""
+    j = i + int(u * (n - i))
+    k = order[j]
+    order[j] = order[i]
+    order[i] = k
+    return k
+
+
+def _is_heads(log_odds, u):
+    """Whether a coin with these log-odds shows heads, by the uniform number u; beyond 40 they are certain."""
+    return log_odds > 40.0 or (log_odds > -40.0 and u * (1.0 + math.exp(-log_odds)) < 1.0)
+
+
+def _seen_product(feature, row, is_seen):
+    """Inner product over the cells of the row that are seen."""
+    total = 0.0
+    for d in range(row.size):
+        if is_seen[d]:
+            total += feature[d] * row[d]
+    return total
+
+
+def _seen_square(square, feature, cells):
+    """|feature|^2 over the cells that are seen, given what it is over all."""
+    for d in cells:
+        square -= feature[d] * feature[d]
+    return square
+
+
+def _draw_missing(row, cells, is_seen, codes, A, K, noise_var, rng):
+    """The missing cells of a row given its codes and the features; from now on they count as seen."""
+    for d in cells:
+        mean = 0.0
+        for k in range(K):
+            mean += codes[k] * A[k, d]
+        row[d] = mean + math.sqrt(noise_var) * rng.standard_normal()
+        is_seen[d] = True
+
+
+def _slice_odds(chances, k, others, counts):
+    """Log-odds of a feature that `others` other rows have, under a slice below the smallest chance in use.
+
+    If no other row has it, the bit decides whether it is in use. eq: T07.slice-odds
+    """
+    log_odds = math.log(chances[k]) - math.log1p(-chances[k])
+    if others == 0:
+        smallest = 1.0
+        for j in range(chances.size):
+            if counts[j] > 0 and j != k and chances[j] < smallest:
+                smallest = chances[j]
+        log_odds += math.log(smallest) - math.log(min(smallest, chances[k]))
+    return log_odds
+
+
+next_of = inlined(_next_of)
+is_heads = inlined(_is_heads)
+seen_product = inlined(_seen_product)
+seen_square = inlined(_seen_square)
+draw_missing = inlined(_draw_missing)
+slice_odds = inlined(_slice_odds)

@@ -1,0 +1,77 @@
+"""The steps that scans of rows share, against what they are by definition."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from problems import mutant
+
+from thali.kernels import scan
+from thali.rng import make_generator
+
+
+def orders(next_of):
+    """The order for each combination of midpoints of 1/4, 1/3, 1/2: every one of 24 is equally likely."""
+    found = []
+    for places in itertools.product(range(4), range(3), range(2)):
+        order = np.arange(4)
+        for i, place in enumerate(places):
+            assert next_of(order, i, 4, (place + 0.5) / (4 - i)) == order[i]
+        found.append(tuple(order))
+    return found
+
+
+def test_every_order_is_equally_likely():
+    assert sorted(orders(scan.next_of)) == sorted(itertools.permutations(range(4)))
+
+
+@pytest.mark.parametrize("change", [("order[j] = order[i]", "pass"), ("(n - i)", "(n - i - 1)")])
+def test_a_wrong_order_is_seen(change):
+    with pytest.raises(AssertionError):
+        assert sorted(orders(mutant(scan.next_of, *change))) == sorted(itertools.permutations(range(4)))
+
+
+@pytest.mark.parametrize("log_odds", [-50.0, -3.0, 0.0, 0.7, 39.0, 41.0, math.inf, -math.inf])
+def test_heads_come_with_their_probability(log_odds):
+    chance = 1 / (1 + math.exp(-log_odds)) if log_odds > -700 else 0.0
+    for u in (0.0, 0.1, 0.5, 0.66, 0.99, 1 - 1e-16):
+        near = abs(log_odds) > 40 and u in (0.0, 1 - 1e-16)  # one in 10^17
+        assert near or scan.is_heads(log_odds, u) == (u < chance)
+
+
+def test_only_cells_that_are_seen_count(rng):
+    feature, row = rng.standard_normal((2, 6))
+    is_seen = np.array([True, False, True, True, False, True])
+    cells = np.flatnonzero(~is_seen)
+    assert scan.seen_product(feature, row, is_seen) == pytest.approx(feature[is_seen] @ row[is_seen])
+    square = scan.seen_square(feature @ feature, feature, cells)
+    assert square == pytest.approx(feature[is_seen] @ feature[is_seen])
+
+
+def test_missing_cells_are_drawn_around_their_mean(rng):
+    A, codes = rng.standard_normal((3, 4)), np.array([1.0, 0.0, -2.0])
+    row, is_seen = np.array([9.0, np.nan, 9.0, np.nan]), np.array([True, False, True, False])
+    scan.draw_missing(row, np.array([1, 3]), is_seen, codes, A, 3, 4.0, make_generator(3))
+    expected = codes @ A + 2.0 * np.insert(make_generator(3).standard_normal(2), [0, 1], 0.0)
+    assert is_seen.all()
+    np.testing.assert_allclose(row, [9.0, expected[1], 9.0, expected[3]])
+
+
+def ratio(slice_odds, k, others, in_use):
+    return slice_odds(np.array([0.5, 0.02, 0.1]), k, others, np.array(in_use))
+
+
+def test_a_bit_that_decides_what_is_in_use_moves_the_slice():
+    """p(slice) = 1 / smallest chance in use, which the bit changes if it is on alone."""
+    assert ratio(scan.slice_odds, 1, 3, [4, 3, 2]) == pytest.approx(math.log(0.02 / 0.98))
+    assert ratio(scan.slice_odds, 1, 0, [4, 0, 2]) == pytest.approx(math.log(0.02 / 0.98) + math.log(0.1 / 0.02))
+    assert ratio(scan.slice_odds, 1, 0, [0, 1, 0]) == pytest.approx(math.log(0.02 / 0.98) + math.log(1 / 0.02))
+    assert ratio(scan.slice_odds, 2, 0, [4, 3, 0]) == pytest.approx(math.log(0.1 / 0.9))  # not the smallest
+
+
+@pytest.mark.parametrize("change", [("and j != k", ""), ("others == 0", "others < 0"), ("counts[j] > 0 and ", "")])
+def test_a_wrong_slice_is_seen(change):
+    right = (scan.slice_odds, mutant(scan.slice_odds, *change))
+    cases = [(1, 0, [0, 1, 0]), (1, 0, [4, 0, 2]), (2, 0, [4, 3, 0]), (0, 0, [1, 0, 0])]
+    assert any(ratio(right[0], *case) != pytest.approx(ratio(right[1], *case)) for case in cases)
