@@ -1,12 +1,18 @@
-"""What an inference can do."""
+"""What an inference can do. Its states and remarks are its own, and opaque to whoever hands them on."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-import numpy as np
+from thali.core.model import Model
+from thali.core.observation import Observation
+from thali.core.protocols.engines import Array, Data, Generator
+from thali.core.protocols.prior import Prior
 
-Array = np.ndarray
-Generator = np.random.Generator
+State: TypeAlias = Any  # opaque, and storable: each inference has its own
+Info: TypeAlias = Any  # remarks on a step: each inference has its own
+Draw: TypeAlias = Any  # a `thali.posteriors.base.Draw`, which lies above this module; so do the next two
+Posterior: TypeAlias = Any  # a `thali.posteriors.base.Posterior`
+Task: TypeAlias = Any  # a `thali.storage.tasks.Task`
 
 
 @runtime_checkable
@@ -30,19 +36,21 @@ class Iterative(Inference, Protocol):
     n_draws: int
     thin: int
 
-    def init(self, rng: Generator, model: Any, data: Any, n_rows: int, tick: Callable[[], None] | None = None) -> Any:
+    def init(
+        self, rng: Generator, model: Model, data: Data, n_rows: int, tick: Callable[[], None] | None = None
+    ) -> State:
         """A state to begin with. `tick` is called now and then; an error that it raises ends the search for one."""
 
-    def at(self, prior: Any, observation: Any, data: Any, codes: Array, X: Array) -> Any:
+    def at(self, prior: Prior, observation: Observation, data: Data, codes: Array, X: Array) -> State:
         """The state with these values (concrete prior and observation, complete X): for tests and warm starts."""
 
-    def step(self, rng: Generator, state: Any, model: Any, data: Any) -> tuple[Any, Any]:
+    def step(self, rng: Generator, state: State, model: Model, data: Data) -> tuple[State, Info]:
         """(next state, remarks). The remarks have at least `log_joint` and `n_features`."""
 
-    def check_sound(self, state: Any, data: Any, n_rows: int) -> None:
+    def check_sound(self, state: State, data: Data, n_rows: int) -> None:
         """Raise a ValueError unless a chain on these data can be in this state, which may come from a file."""
 
-    def record(self, state: Any, info: Any, data: Any) -> Any:
+    def record(self, state: State, info: Info, data: Data) -> Draw:
         """What the posterior keeps of a state: a `thali.posteriors.draws.Draw`."""
 
 
@@ -54,25 +62,25 @@ class Optimiser(Inference, Protocol):
     tol: float
     n_restarts: int
 
-    def prepare(self, model: Any, X: Array) -> Any:
+    def prepare(self, model: Model, X: Array) -> Data:
         """What all restarts share."""
 
     def init(
-        self, rng: Generator, model: Any, data: Any, restart: int, is_over: Callable[[], bool] | None = None
-    ) -> Any:
+        self, rng: Generator, model: Model, data: Data, restart: int, is_over: Callable[[], bool] | None = None
+    ) -> State:
         """A state to begin with. It has an `objective` and a number of features `n_features`. A long search for one
         should end once `is_over()`."""
 
-    def step(self, rng: Generator, state: Any, model: Any, data: Any) -> tuple[Any, bool]:
+    def step(self, rng: Generator, state: State, model: Model, data: Data) -> tuple[State, bool]:
         """(the state after a pass, whether anything changed)."""
 
-    def posterior(self, rng: Generator, state: Any, model: Any, data: Any) -> Any:
+    def posterior(self, rng: Generator, state: State, model: Model, data: Data) -> Posterior:
         """That of the best state: a `thali.posteriors.draws.Posterior`."""
 
-    def check_sound(self, state: Any, model: Any, data: Any) -> None:
+    def check_sound(self, state: State, model: Model, data: Data) -> None:
         """A ValueError unless a restart on these data can be in this state, which may come from a file."""
 
-    def remarks(self, data: Any) -> dict[str, float]:
+    def remarks(self, data: Data) -> dict[str, float]:
         """What else there is to say of the run."""
 
 
@@ -83,31 +91,31 @@ class Streaming(Inference, Protocol):
 
     n_draws: int
 
-    def begin(self, rng: Generator, model: Any, n_dims: int) -> Any:
+    def begin(self, rng: Generator, model: Model, n_dims: int) -> State:
         """The state before the first row, or an error if something in the model cannot be learned from a stream."""
 
-    def absorb(self, rng: Generator, state: Any, model: Any, X: Array) -> tuple[Any, list[Any]]:
+    def absorb(self, rng: Generator, state: State, model: Model, X: Array) -> tuple[State, list[Info]]:
         """(state, remarks) after the rows of X. The result does not depend on how rows are batched."""
 
-    def draws(self, rng: Generator, state: Any, model: Any) -> list[Any]:
+    def draws(self, rng: Generator, state: State, model: Model) -> list[Draw]:
         """n_draws draws of the posterior given the rows so far. It leaves the state and `rng` as they are."""
 
-    def posterior(self, tasks: Sequence[Any], model: Any) -> Any:
+    def posterior(self, tasks: Sequence[Task], model: Model) -> Posterior:
         """That of all filters together."""
 
-    def filters(self, tasks: Sequence[Any]) -> Any:
+    def filters(self, tasks: Sequence[Task]) -> Any:
         """How the filters stand, for the verdict; None if there is nothing to say."""
 
-    def history(self, tasks: Sequence[Any]) -> dict[str, Array]:
+    def history(self, tasks: Sequence[Task]) -> dict[str, Array]:
         """(filter, remark) arrays."""
 
-    def rows(self, tasks: Sequence[Any]) -> Array | None:
+    def rows(self, tasks: Sequence[Task]) -> Array | None:
         """All rows so far; None if they are not kept."""
 
-    def check_stream(self, tasks: Sequence[Any], posterior: Any) -> None:
+    def check_stream(self, tasks: Sequence[Task], posterior: Posterior) -> None:
         """A ValueError if the tasks, which come from a file, are not those of the posterior."""
 
-    def check_sound(self, state: Any, model: Any) -> None:
+    def check_sound(self, state: State, model: Model) -> None:
         """A ValueError if the state, which comes from a file, does not fit the model or itself."""
 
 
@@ -127,28 +135,28 @@ class Blockwise(Inference, Protocol):
     n_start: int
     n_rows: int | None
 
-    def begin(self, rng: Generator, model: Any, X: Array, n_rows: int | None, is_over: Callable[[], bool]) -> Any:
+    def begin(self, rng: Generator, model: Model, X: Array, n_rows: int | None, is_over: Callable[[], bool]) -> State:
         """Before the first block: features from the rows X, which are some of n_rows (None: not known)."""
 
     def visit(
-        self, state: Any, X: Array, index: int | None = None, *, n_all: int | None = None, keep: bool = False
-    ) -> Any:
+        self, state: State, X: Array, index: int | None = None, *, n_all: int | None = None, keep: bool = False
+    ) -> State:
         """The state after a block of checked rows, which comes again if it has an index; `keep` its rows' factors."""
 
-    def in_order(self, state: Any) -> Any:
+    def in_order(self, state: State) -> State:
         """The state after a pass over all blocks, put in order."""
 
-    def with_more(self, rng: Generator, state: Any, X: Array) -> Any:
+    def with_more(self, rng: Generator, state: State, X: Array) -> State:
         """A state before the first block, with other features that suit the rows X better; None if none do."""
 
-    def misfit(self, state: Any, X: Array) -> Array:
+    def misfit(self, state: State, X: Array) -> Array:
         """How badly each row is explained, (n_rows,)."""
 
-    def posterior(self, state: Any, n_blocks: int | None = None) -> Any:
+    def posterior(self, state: State, n_blocks: int | None = None) -> Posterior:
         """With the factors of the rows, if those of all n_blocks blocks were kept."""
 
-    def check_sound(self, state: Any, model: Any) -> None:
+    def check_sound(self, state: State, model: Model) -> None:
         """A ValueError if the state, which comes from a file, does not fit the model or itself."""
 
-    def check_resumable(self, state: Any, model: Any, blocks: Any) -> None:
+    def check_resumable(self, state: State, model: Model, blocks: Any) -> None:
         """A ValueError if the state, which comes from a file, is none in the middle of a pass over these blocks."""

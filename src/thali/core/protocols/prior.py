@@ -1,11 +1,14 @@
 """What a prior can do."""
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 
 Array = np.ndarray
 Generator = np.random.Generator
+Factor: TypeAlias = Any  # q, a NamedTuple of the prior's own
+Running: TypeAlias = Any  # running sums, a NamedTuple of the prior's own
+Auxiliary: TypeAlias = Any  # row variables, opaque to all but the prior that draws them
 
 
 @runtime_checkable
@@ -20,7 +23,7 @@ class Prior(Protocol):
     def learned(self) -> dict[str, Any]:
         """The hyperparameters that are distributions, by name."""
 
-    def draw(self, rng: Generator) -> Any:
+    def draw(self, rng: Generator) -> Self:
         """This prior with a number in place of each distribution."""
 
     def simulate(self, rng: Generator, n_rows: int) -> Array:
@@ -29,7 +32,7 @@ class Prior(Protocol):
     def log_prob(self, Z: Array) -> float:
         """Log probability of Z; of its class, where the columns have no order. Concrete priors only."""
 
-    def log_hyper(self, current: Any) -> float:
+    def log_hyper(self, current: Self) -> float:
         """Log density of the learned hyperparameters of `current`, up to a constant."""
 
 
@@ -43,7 +46,7 @@ class Predictive(Prior, Protocol):
     def new_rate(self, n_rows: int) -> float:
         """Poisson rate of the number of features that one row alone has; zero for a finite prior."""
 
-    def resample(self, rng: Generator, current: Any, Z: Array) -> Any:
+    def resample(self, rng: Generator, current: Self, Z: Array) -> Self:
         """`current` with its learned hyperparameters drawn given Z, by a step that leaves their posterior invariant."""
 
 
@@ -74,19 +77,19 @@ class VariationalWeights(Prior, Protocol):
     q is the prior's own NamedTuple; `counts` are expected numbers of rows, sum_n q(z_nk = 1), one per feature.
     """
 
-    def init_weights(self, n_rows: int) -> Any:
+    def init_weights(self, n_rows: int) -> Factor:
         """q to begin with: the prior itself."""
 
-    def expected_log_odds(self, q: Any) -> Array:
+    def expected_log_odds(self, q: Factor) -> Array:
         """E_q log(weight) - E_q log(1 - weight) of each feature, with the prior's bound where it has no closed form."""
 
-    def expected_weights(self, q: Any) -> Array:
+    def expected_weights(self, q: Factor) -> Array:
         """E_q of the weight of each feature."""
 
-    def update_weights(self, q: Any, counts: Array, n_rows: int) -> Any:
+    def update_weights(self, q: Factor, counts: Array, n_rows: int) -> Factor:
         """q after one pass of coordinate ascent; `weights_bound` never falls."""
 
-    def weights_bound(self, q: Any, counts: Array, n_rows: int) -> float:
+    def weights_bound(self, q: Factor, counts: Array, n_rows: int) -> float:
         """E_q[log p(Z, weights, hyperparameters) - log q(weights, hyperparameters)] or a lower bound of it."""
 
 
@@ -94,10 +97,10 @@ class VariationalWeights(Prior, Protocol):
 class AdaptiveWeights(Protocol):
     """Variational weights whose features can change places, and whose truncation can grow."""
 
-    def reorder_weights(self, weights: Any, order: Array) -> Any:
+    def reorder_weights(self, weights: Factor, order: Array) -> Factor:
         """The factor with its features in this order, a permutation of all of them."""
 
-    def grow_weights(self, weights: Any, n_features: int) -> Any:
+    def grow_weights(self, weights: Factor, n_features: int) -> Factor:
         """The factor with so many features, the new ones as in the prior. An error if the prior fixes their number."""
 
 
@@ -105,13 +108,13 @@ class AdaptiveWeights(Protocol):
 class Recursive(Prior, Protocol):
     """Marginals of the next row from running sums: what a filter needs. Concrete priors only."""
 
-    def start_running(self) -> Any:
+    def start_running(self) -> Running:
         """Running sums before the first row: a `thali.priors.recursion.Running`."""
 
-    def next_row(self, running: Any, births: str) -> Array:
+    def next_row(self, running: Running, births: str) -> Array:
         """P(the next row has feature k), for the known features and enough new ones."""
 
-    def absorb(self, running: Any, z_prob: Array, births: str) -> Any:
+    def absorb(self, running: Running, z_prob: Array, births: str) -> Running:
         """The sums after a row whose bits have the posterior probabilities z_prob."""
 
 
@@ -122,14 +125,14 @@ class AuxiliaryPrior(Prior, Protocol):
     Z alone is the state of a chain; the row variables are drawn when a sweep needs them. Concrete priors only.
     """
 
-    def draw_auxiliary(self, rng: Generator, Z: Array) -> Any:
+    def draw_auxiliary(self, rng: Generator, Z: Array) -> Auxiliary:
         """The row variables given Z, from their posterior: opaque to all but this prior."""
 
-    def auxiliary_odds(self, auxiliary: Any, Z: Array) -> tuple[Array, Array]:
+    def auxiliary_odds(self, auxiliary: Auxiliary, Z: Array) -> tuple[Array, Array]:
         """(log-odds of each bit given all others (n_rows, n_features), rates of features that a row alone has
         (n_rows,)), given the row variables."""
 
-    def log_joint(self, auxiliary: Any, Z: Array) -> float:
+    def log_joint(self, auxiliary: Auxiliary, Z: Array) -> float:
         """log p(Z, row variables)."""
 
 
