@@ -5,7 +5,10 @@ import math
 
 import numpy as np
 import pytest
-from problems import mutant
+from hypothesis import given
+from hypothesis import strategies as st
+from problems import many, mutant, seeds
+from reference import scan as twin
 
 from thali.kernels import scan
 from thali.rng import make_generator
@@ -40,22 +43,31 @@ def test_heads_come_with_their_probability(log_odds):
         assert near or scan.is_heads(log_odds, u) == (u < chance)
 
 
-def test_only_cells_that_are_seen_count(rng):
-    feature, row = rng.standard_normal((2, 6))
-    is_seen = np.array([True, False, True, True, False, True])
-    cells = np.flatnonzero(~is_seen)
-    assert scan.seen_product(feature, row, is_seen) == pytest.approx(feature[is_seen] @ row[is_seen])
-    square = scan.seen_square(feature @ feature, feature, cells)
-    assert square == pytest.approx(feature[is_seen] @ feature[is_seen])
+@many
+@given(seeds, st.integers(1, 6), st.integers(0, 4))
+def test_a_row_equals_its_twin(seed, n_dims, K):
+    rng = make_generator(seed)
+    A, codes, row = rng.standard_normal((K + 1, n_dims)), rng.standard_normal(K + 1), rng.standard_normal(n_dims)
+    is_seen = rng.random(n_dims) < 0.6
+    cells, order, u = np.flatnonzero(~is_seen), rng.permutation(K + 2), rng.random(3)
+    mine, other = ([row.copy(), is_seen.copy(), order.copy()] for _ in range(2))
+    ways = []
+    for part, (x, seen, places) in ((scan, mine), (twin, other)):
+        numbers = [part.seen_product(A[0], x, seen), part.seen_square(A[0] @ A[0], A[0], cells)]
+        numbers += [part.next_of(places, i, K + 2, u[i]) for i in range(2)] + [part.is_heads(codes[0], u[2])]
+        part.draw_missing(x, cells, seen, codes, A, K, 4.0, make_generator(seed))
+        ways.append([*numbers, *x, *seen, *places])
+    np.testing.assert_allclose(*ways, atol=1e-12)
 
 
-def test_missing_cells_are_drawn_around_their_mean(rng):
-    A, codes = rng.standard_normal((3, 4)), np.array([1.0, 0.0, -2.0])
-    row, is_seen = np.array([9.0, np.nan, 9.0, np.nan]), np.array([True, False, True, False])
-    scan.draw_missing(row, np.array([1, 3]), is_seen, codes, A, 3, 4.0, make_generator(3))
-    expected = codes @ A + 2.0 * np.insert(make_generator(3).standard_normal(2), [0, 1], 0.0)
-    assert is_seen.all()
-    np.testing.assert_allclose(row, [9.0, expected[1], 9.0, expected[3]])
+@many
+@given(seeds, st.integers(1, 5))
+def test_slice_odds_equal_their_twin(seed, K):
+    rng = make_generator(seed)
+    chances, counts, k = rng.uniform(0.01, 0.9, K), rng.integers(0, 3, K), int(rng.integers(K))
+    others = max(int(counts[k]) - 1, 0)
+    ways = [part.slice_odds(chances, k, others, counts) for part in (scan, twin)]
+    assert ways[0] == pytest.approx(ways[1])
 
 
 def ratio(slice_odds, k, others, in_use):

@@ -1,0 +1,37 @@
+"""Twin of thali.kernels.scan."""
+
+import numpy as np
+from scipy.special import expit, logit
+
+
+def next_of(order, i, n, u):
+    left = list(order[i:n])
+    place = int(u * len(left))
+    order[i], order[i + place] = left[place], left[0]
+    return order[i]
+
+
+def is_heads(log_odds, u):
+    return u < expit(log_odds)
+
+
+def seen_product(feature, row, is_seen):
+    return feature[is_seen] @ row[is_seen]
+
+
+def seen_square(square, feature, cells):
+    return square - np.sum(feature[cells] ** 2)
+
+
+def draw_missing(row, cells, is_seen, codes, A, K, noise_var, rng):
+    row[cells] = (codes[:K] @ A[:K])[cells] + np.sqrt(noise_var) * rng.standard_normal(len(cells))
+    is_seen[cells] = True
+
+
+def slice_odds(chances, k, others, counts):
+    """p(slice) is one over the smallest chance in use."""
+    used = np.asarray(counts) > 0
+    used[k] = False
+    without = np.append(chances[used], 1.0).min()
+    used[k] = True
+    return logit(chances[k]) + (np.log(without / chances[used].min()) if others == 0 else 0.0)
