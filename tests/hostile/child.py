@@ -42,15 +42,16 @@ def open_file(path: Path) -> Any:
             return thali.resume(path, data_of(path.name), n_jobs=1, verbose=False, max_time=0.2)
         except KeyboardInterrupt:
             return None  # it had begun
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
     return thali.load(path) if path.suffix == ".thali" else read_table(path)
 
 
 def run_for_a_while(*args: Any, **options: Any) -> Any:
     """In the place of `run`: what was read may ask for any number of steps."""
     signal.setitimer(signal.ITIMER_REAL, PATIENCE)
-    return run(*args, **options)
+    try:
+        return run(*args, **options)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def use(found: Any, path: Path) -> None:
@@ -85,7 +86,7 @@ def use(found: Any, path: Path) -> None:
     if hasattr(found, "partial_fit"):
         calls.append(lambda: found.set_params(max_time=0.2, n_jobs=1, verbose=False).partial_fit(X))
     for call in calls:
-        with suppress(ThaliError), redirect_stdout(io.StringIO()):
+        with suppress(ThaliError, KeyboardInterrupt), redirect_stdout(io.StringIO()):  # a stream may have begun
             call()
 
 

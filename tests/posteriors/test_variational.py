@@ -2,13 +2,14 @@
 
 import itertools
 import math
+import warnings
 
 import numpy as np
 import pytest
 from scipy.special import expit
 
 import thali
-from thali import BetaBernoulli, LatentFeatures, LinearGaussian, MeanField
+from thali import BetaBernoulli, FactorAnalysis, LatentFeatures, LinearGaussian, MeanField, PoissonGamma
 from thali.core.model import Model
 from thali.core.protocols.engines.mean_field import Family
 from thali.core.protocols.engines.predictions import Predictions
@@ -218,7 +219,9 @@ class TestEstimator:
         factors = model.posterior_.factors
         local = factors.local._replace(z_prob=factors.local.z_prob + 1.5)
         narrow = factors.q._replace(mean=factors.q.mean[:, :-1])
-        wrong = [factors._replace(local=local), factors._replace(bound=math.inf), factors._replace(q=narrow)]
+        spread = factors.q._replace(cov=-factors.q.cov)
+        wrong = [factors._replace(q=narrow), factors._replace(q=spread)]
+        wrong += [factors._replace(local=local), factors._replace(bound=math.inf)]
         for i, damaged in enumerate(wrong):
             copy = LatentFeatures(inference=MeanField(n_restarts=2), random_state=0)
             copy.__dict__.update(model.__dict__)
@@ -226,3 +229,17 @@ class TestEstimator:
             copy.save(tmp_path / f"{i}.thali")
             with pytest.raises(InvalidFileError):
                 thali.load(tmp_path / f"{i}.thali")
+
+    @pytest.mark.parametrize(("kind", "field"), [(PoissonGamma, "w_shape"), (FactorAnalysis, "curve")])
+    def test_factors_that_no_fit_has_are_refused(self, kind, field, rng, tmp_path):
+        X = rng.poisson(3.0, (12, 4)).astype(float)
+        settings = {"inference": MeanField(n_restarts=1, max_iter=5), "random_state": 0}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = LatentFeatures(kind(), **settings).fit(X)
+        factors = model.posterior_.factors
+        damaged = factors._replace(local=factors.local._replace(**{field: -1 - getattr(factors.local, field)}))
+        model.posterior_ = Variational(Approximation(model.posterior_.model, damaged))
+        model.save(tmp_path / "x.thali")
+        with pytest.raises(InvalidFileError):
+            thali.load(tmp_path / "x.thali")

@@ -357,6 +357,7 @@ MUTANTS = [
         {"draw_rows": lambda o, s, rng, loc: (o.draw_rows(s, rng, loc)[0] + 1, loc.z_prob)},
         "draw_rows and expected_codes",
     ),
+    (COUNTS, MeanFieldRows, {"check": lambda o, s, q, loc: o.check(s, q, loc._replace(w_on=-loc.w_on))}, "check must"),
     (WEIGHTED, ScaledFeatures, {"signs": lambda o, s, q: 2 * o.signs(s, q)}, "signs must be -1 or 1"),
     (WEIGHTED, ScaledFeatures, {"stretch": lambda o, s, q, loc: -o.stretch(s, q, loc)}, "stretch must give a positive"),
     (

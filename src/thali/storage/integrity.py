@@ -151,6 +151,7 @@ def check_variational(posterior: Variational, about: Any) -> None:
     book.check(n_features, n_dims)
     if not all(sound.values()):
         raise ValueError(f"{next(name for name in sound if not sound[name])} does not fit the rest")
+    posterior.q.engine.check(factors.q, factors.local)
 
 
 def check_concrete(spec: Any, n_dims: int) -> None:

@@ -92,6 +92,8 @@ def check_factors(problem: Problem, n_features: int, q: Any, weights: Any, local
         sound = sound and (its is None or are_alike(mine, its, shared_axes=True))
     if not sound:
         raise ValueError("its factors do not fit the data")
+    for part in () if local is None else local:
+        problem.engine.check(q, part)
 
 
 def strongest(problem: Problem, codes: Array, limit: int) -> Array:

@@ -261,6 +261,10 @@ class PoissonMeanField(Engine):
 
     # ---- what is known of features and rows
 
+    def check(self, q: FeatureFactors, local: RowFactors) -> None:
+        if not all((values > 0).all() for values in (*local[1:], q.a_shape, q.a_rate)):
+            raise ValueError("its gamma factors have parameters that are not positive")
+
     def codebook(self, q: FeatureFactors) -> CountCodebook:
         """Without counts: those are known to who has the factors of the rows."""
         return of_gamma(q.a_shape, q.a_rate, np.zeros(len(q.a_shape)))

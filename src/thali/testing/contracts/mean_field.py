@@ -119,6 +119,8 @@ def _check_results(example: Example, q: Any, local: Any) -> None:
         expected = engine.expected_codes(local)
         assert observation.code_kind != "bits" or near(expected, local.z_prob), "Those of bits are z_prob."
         assert observation.code_kind != "positive" or np.all(expected >= 0), "One is negative."
+    with contract("check must raise no error for the factors of a fit."), unchanged(q=q, local=local):
+        engine.check(q, local)
     with contract("codebook must be of the kind that predictions need."), unchanged(q=q):
         book = engine.codebook(q)
         wanted = q.observation.engine(Predictions).codebook_kind

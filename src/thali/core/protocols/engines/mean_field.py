@@ -81,6 +81,10 @@ class MeanFieldRows(Protocol):
     def expected_codes(self, local: Local) -> Array:
         """E_q of the codes, (n_rows, n_features)."""
 
+    def check(self, q: Factor, local: Local) -> None:
+        """Raise a ValueError unless these can be factors, whose shapes and bits have been checked: they may come from a
+        file."""
+
     def codebook(self, q: Factor) -> Codebook:
         """What `q.observation` needs to predict: as `codebook` of `ChainRows`, from q."""
 

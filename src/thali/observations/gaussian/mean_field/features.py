@@ -41,6 +41,10 @@ class MeanFieldGaussian(Engine):
     @abstractmethod
     def expected_codes(self, local: Any) -> Array: ...
 
+    def check(self, q: GaussianFeatures, local: Any) -> None:
+        if (np.diagonal(q.cov, axis1=1, axis2=2) < 0).any():
+            raise ValueError("its features have negative variances")
+
     def row_data(self, X: Array) -> RowData:
         X = np.asarray(X, dtype=None if np.asarray(X).dtype in (np.float32, np.float64) else float)
         centre = self.model.offset.centre if isinstance(self.model.offset, NormalOffset) else self.model.offset

@@ -110,6 +110,11 @@ class MeanFieldWeights(MeanFieldGaussian):
             codes = bits * rng.normal(local.mean, np.sqrt(local.spread))
         return bits, codes
 
+    def check(self, q: GaussianFeatures, local: Codes) -> None:
+        super().check(q, local)
+        if ((local.curve if isinstance(local, JointCodes) else local.spread) < 0).any():
+            raise ValueError("its weights have negative variances")
+
     def expected_codes(self, local: Codes) -> Array:
         return local.z_prob * local.mean
 
