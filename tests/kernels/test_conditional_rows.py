@@ -78,7 +78,7 @@ def test_without_room_it_asks_for_more():
     ("old", "new"),
     [
         ("m = counts[k] - Z[n, k]", "m = counts[k]"),
-        (" + seen_square(gram[k, k], A[k], cells)", ""),
+        (" + seen_square(gram[k, k], A, k, cells)", ""),
         ("e[d] / (n_new + ridge)", "e[d] / n_new"),
     ],
 )

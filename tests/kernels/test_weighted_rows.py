@@ -44,7 +44,7 @@ def test_sweep_equals_its_twin(seed, kind, n_rows, K, n_unused, n_dims, missing)
     [
         ("counts[k] - Z[n, k], counts)", "counts[k], counts)"),
         ("slice_odds(weights, k, counts[k] - Z[n, k], counts)", "0.0"),
-        ("square[k] = seen_square(gram[k, k], A[k], cells)", "square[k] = gram[k, k]"),
+        ("square[k] = seen_square(gram[k, k], A, k, cells)", "square[k] = gram[k, k]"),
         ("if weights[k] < level:", "if weights[k] < 0.0:"),
     ],
 )

@@ -15,12 +15,12 @@ def is_heads(log_odds, u):
     return u < expit(log_odds)
 
 
-def seen_product(feature, row, is_seen):
-    return feature[is_seen] @ row[is_seen]
+def seen_product(A, k, row, is_seen):
+    return A[k, is_seen] @ row[is_seen]
 
 
-def seen_square(square, feature, cells):
-    return square - np.sum(feature[cells] ** 2)
+def seen_square(square, A, k, cells):
+    return square - np.sum(A[k, cells] ** 2)
 
 
 def draw_missing(row, cells, is_seen, codes, A, K, noise_var, rng):

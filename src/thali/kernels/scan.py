@@ -22,19 +22,19 @@ def _is_heads(log_odds, u):
     return log_odds > 40.0 or (log_odds > -40.0 and u * (1.0 + math.exp(-log_odds)) < 1.0)
 
 
-def _seen_product(feature, row, is_seen):
-    """Inner product over the cells of the row that are seen."""
+def _seen_product(A, k, row, is_seen):
+    """Inner product of feature k with the cells of the row that are seen. (A slice of A would cost as much again.)"""
     total = 0.0
     for d in range(row.size):
         if is_seen[d]:
-            total += feature[d] * row[d]
+            total += A[k, d] * row[d]
     return total
 
 
-def _seen_square(square, feature, cells):
-    """|feature|^2 over the cells that are seen, given what it is over all."""
+def _seen_square(square, A, k, cells):
+    """|feature k|^2 over the cells that are seen, given what it is over all."""
     for d in cells:
-        square -= feature[d] * feature[d]
+        square -= A[k, d] * A[k, d]
     return square
 
 

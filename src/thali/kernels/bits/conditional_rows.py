@@ -61,6 +61,7 @@ def _conditional_sweep(
     normal = np.zeros(capacity)
     terms = np.empty(64)
     for n in range(start, n_rows):
+        x = X[n]
         cells = missing_dim[missing_start[n] : missing_start[n + 1]]
         used = n_dims - cells.size
         for d in cells:
@@ -85,7 +86,7 @@ def _conditional_sweep(
                 s += X[n, d] * X[n, d]
         for k in range(K):
             z[k] = Z[n, k]
-            b[k] = seen_product(A[k], X[n], is_seen)
+            b[k] = seen_product(A, k, x, is_seen)
             Gz[k] = 0.0
         for k in range(K):
             if z[k] != 0.0:
@@ -102,7 +103,7 @@ def _conditional_sweep(
                 k = next_of(order, i, K, rng.random())
                 u = rng.random()
                 step = 1.0 - 2.0 * z[k]
-                ds = 2.0 * step * (Gz[k] - b[k]) + seen_square(gram[k, k], A[k], cells)
+                ds = 2.0 * step * (Gz[k] - b[k]) + seen_square(gram[k, k], A, k, cells)
                 m = counts[k] - Z[n, k]
                 # eq: DV09.uncollapsed-bit
                 delta = step * log_odds[m] - half_precision * ds
@@ -147,7 +148,7 @@ def _conditional_sweep(
             fill_gram(K - 1, A, K, gram)
 
         # --- missing cells given all of it
-        draw_missing(X[n], cells, is_seen, z, A, K, noise_var, rng)
+        draw_missing(x, cells, is_seen, z, A, K, noise_var, rng)
         if is_full:
             return K, n, pending
     return K, n_rows, -1

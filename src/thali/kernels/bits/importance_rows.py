@@ -35,6 +35,7 @@ def _importance_sweep(
     e = np.zeros(n_dims)
     half_precision = 0.5 / noise_var
     for n in range(n_rows):
+        x = X[n]
         cells = missing_dim[missing_start[n] : missing_start[n + 1]]
         for d in cells:
             is_seen[d] = False
@@ -64,7 +65,7 @@ def _importance_sweep(
         for k in range(K):
             z[k] = Z[n, k]
             order[k] = k
-            b[k] = seen_product(A[k], e, is_seen)
+            b[k] = seen_product(A, k, e, is_seen)
             Gz[k] = 0.0
         for k in range(K):
             if z[k] != 0.0:
@@ -73,7 +74,7 @@ def _importance_sweep(
             k = next_of(order, i, K, rng.random())
             u = rng.random()
             step = 1.0 - 2.0 * z[k]
-            square = seen_square(gram[k, k], A[k], cells)
+            square = seen_square(gram[k, k], A, k, cells)
             # as eq: DV09.uncollapsed-bit
             delta = step * log_odds[counts[k] - Z[n, k]] - half_precision * (2.0 * step * (Gz[k] - b[k]) + square)
             if is_heads(delta, u):
@@ -115,7 +116,7 @@ def _importance_sweep(
             fill_gram(K - 1, A, K, gram)
 
         # --- missing cells given all of it
-        draw_missing(X[n], cells, is_seen, z, A, K, noise_var, rng)
+        draw_missing(x, cells, is_seen, z, A, K, noise_var, rng)
     return K, Z, A, counts
 
 

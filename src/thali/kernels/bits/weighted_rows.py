@@ -34,13 +34,14 @@ def _weighted_sweep(X, missing_start, missing_dim, Z, A, weights, level, noise_v
     is_seen = np.ones(n_dims, np.bool_)
     half_precision = 0.5 / noise_var
     for n in range(n_rows):
+        x = X[n]
         cells = missing_dim[missing_start[n] : missing_start[n + 1]]
         for d in cells:
             is_seen[d] = False
         for k in range(K):
-            b[k] = seen_product(A[k], X[n], is_seen)
+            b[k] = seen_product(A, k, x, is_seen)
             Gz[k] = 0.0
-            square[k] = seen_square(gram[k, k], A[k], cells)
+            square[k] = seen_square(gram[k, k], A, k, cells)
             order[k] = k
         for k in range(K):
             if Z[n, k] == 1:
@@ -61,7 +62,7 @@ def _weighted_sweep(X, missing_start, missing_dim, Z, A, weights, level, noise_v
                     Z[n, k] = 0
                     counts[k] -= 1
                 add_to_forms(k, step, K, A, gram, cells, Gz)
-        draw_missing(X[n], cells, is_seen, Z[n], A, K, noise_var, rng)
+        draw_missing(x, cells, is_seen, Z[n], A, K, noise_var, rng)
 
 
 weighted_sweep = jit(_weighted_sweep)

@@ -44,6 +44,7 @@ def _scaled_sweep(
     for n in range(start, n_rows):
         if grows and K + most_own > capacity:
             return K, n
+        x = X[n]
         cells = missing_dim[missing_start[n] : missing_start[n + 1]]
         for d in cells:
             is_seen[d] = False
@@ -80,7 +81,7 @@ def _scaled_sweep(
         tau = 1.0 / (noise_var + power * feature_var)
         for i in range(K):
             k = next_of(order, i, K, rng.random())
-            square = max(seen_square(sizes[k], A[k], cells), 0.0)
+            square = max(seen_square(sizes[k], A, k, cells), 0.0)
             along = 0.0
             for d in range(n_dims):
                 along += A[k, d] * e[d]
@@ -136,7 +137,7 @@ def _scaled_sweep(
                 K += 1
 
         # --- missing cells given all of it
-        draw_missing(X[n], cells, is_seen, v, A, K, noise_var, rng)
+        draw_missing(x, cells, is_seen, v, A, K, noise_var, rng)
     return K, n_rows
 
 

@@ -36,11 +36,12 @@ def _scaled_slice_sweep(
     is_seen = np.ones(n_dims, np.bool_)
     tau = 1.0 / noise_var
     for n in range(n_rows):
+        x = X[n]
         cells = missing_dim[missing_start[n] : missing_start[n + 1]]
         for d in cells:
             is_seen[d] = False
         for k in range(K):
-            b[k] = seen_product(A[k], X[n], is_seen)
+            b[k] = seen_product(A, k, x, is_seen)
             Gv[k] = 0.0
             order[k] = k
         for k in range(K):
@@ -51,7 +52,7 @@ def _scaled_slice_sweep(
             if chances[k] < level:
                 continue
             old = V[n, k]
-            square = max(seen_square(gram[k, k], A[k], cells), 0.0)
+            square = max(seen_square(gram[k, k], A, k, cells), 0.0)
             pull = scales[k] * tau * (b[k] - Gv[k] + old * square)
             curve = scales[k] ** 2 * tau * square
             counts[k] -= 1 if old != 0.0 else 0
@@ -65,7 +66,7 @@ def _scaled_slice_sweep(
             if new != old:
                 add_to_forms(k, new - old, K, A, gram, cells, Gv)
                 V[n, k] = new
-        draw_missing(X[n], cells, is_seen, V[n], A, K, noise_var, rng)
+        draw_missing(x, cells, is_seen, V[n], A, K, noise_var, rng)
 
 
 scaled_slice_sweep = jit(_scaled_slice_sweep)
