@@ -175,3 +175,12 @@ def test_a_masked_memory_map(tmp_path):
     blocks = RowBlocks(X, 2)
     np.testing.assert_array_equal(blocks.block(0), [[0, NAN], [2, 3]])
     np.testing.assert_array_equal(blocks.block(1), [[NAN, 5]])
+
+
+@pytest.mark.parametrize("cell", [(), [], (1.0,), [1.0, 2.0], {}, "x"], ids=repr)
+def test_a_cell_that_holds_several_things_is_refused(cell):
+    X = np.empty((2, 2), dtype=object)
+    X[:] = 1.0
+    X[0, 1] = cell
+    with pytest.raises(InvalidDataError):
+        LatentFeatures().fit(X)

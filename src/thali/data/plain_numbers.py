@@ -36,7 +36,8 @@ def _of_objects(X: Array) -> Array:
     spellings: Counter[str] = Counter()
     columns = [_cells(X[:, d].tolist(), f"column {d}", spellings) for d in range(X.shape[1])]
     _tell(spellings)
-    return np.array(columns, dtype=object).T.reshape(X.shape) if columns else X
+    # a cell may be a sequence, of which NumPy would make one more axis
+    return np.stack([np.fromiter(c, dtype=object, count=len(c)) for c in columns], axis=1) if columns else X
 
 
 def _unmasked(X: Any) -> Any:
