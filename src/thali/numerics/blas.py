@@ -6,6 +6,7 @@ sets it and the last restores what was before.
 """
 
 import os
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -26,14 +27,18 @@ class _Limit:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._holders: Counter[int] = Counter()
+        self._found: tuple[int, list[Any]] = (0, [])  # libraries, when so many modules had been imported
         self._before: dict[tuple[str, int], tuple[Any, int]] = {}  # by library and thread, _ALL for the whole process
 
     def hold(self) -> None:
         me = threading.get_ident()
-        libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+        n_modules = len(sys.modules)
+        if n_modules != self._found[0]:  # one may have been loaded; to look for them takes milliseconds
+            self._found = n_modules, ThreadpoolController().select(user_api="blas").lib_controllers
+        libraries = self._found[1]
         with self._lock:
             self._holders[me] += 1
-            for library in libraries:  # one may have been loaded since the first holder came
+            for library in libraries:
                 whose = me if getattr(library, "threading_layer", "") == "openmp" else _ALL
                 if (library.filepath, whose) not in self._before:
                     self._before[library.filepath, whose] = library, library.num_threads
