@@ -19,6 +19,8 @@ from benchmarks.papers.heldout_cells import (
     log_mean_rows,
     normal_rows,
 )
+from benchmarks.papers.nsfa_genes import areas, matched
+from benchmarks.papers.nsfa_printed import FULL, PrintedAlgorithm, column_scores, report_estimator
 from benchmarks.papers.paisley_genomes import by_region, clearness, shared
 from benchmarks.papers.word_counts import (
     Corpus,
@@ -33,6 +35,7 @@ from benchmarks.papers.word_counts import (
     update_left,
     update_right,
 )
+from thali.core.protocols.engines.chains import AuxiliaryRows, ChainRows
 from thali.inference.calibration.factor_em import FactorFit
 
 # --- hidden cells ----------------------------------------------------------------------------------
@@ -185,3 +188,40 @@ def test_clear_sharing_is_told_from_none(rng):
     assert (clear["within"], clear["between"], clear["neighbours"]) == (1.0, 0.0, 1.0)
     assert none["neighbours"] < 0.6
     assert none["within"] == pytest.approx(none["between"], rel=0.2)
+
+
+# --- sparse factors --------------------------------------------------------------------------------
+
+
+def sparse_rows(rng):
+    observation = FULL.observation
+    Z = rng.integers(2, size=(6, 2)).astype(np.uint8)
+    return observation, *observation.engine(AuxiliaryRows).simulate_local(rng, Z, 5)
+
+
+def test_new_columns_have_their_factors_integrated_out(rng):
+    _, Y, local = sparse_rows(rng)
+    got = column_scores(Y[:, :1], local)[0]
+    F = rng.standard_normal((20_000, local.v.shape[1]))
+    terms = multivariate_normal(np.zeros(6), np.diag(local.noise)).logpdf(Y[:, 0] - F @ local.v.T)
+    assert got == pytest.approx(np.log(np.mean(np.exp(terms - terms.max()))) + terms.max(), abs=0.2)
+
+
+def test_the_printed_algorithm_runs_and_its_score_is_that_of_the_prior(rng):
+    observation, Y, local = sparse_rows(rng)
+    data = observation.engine(ChainRows).prepare(Y)
+    prior = FULL.prior.draw(rng)
+    after, _ = PrintedAlgorithm(births="proposed").sweep(rng, prior, observation, data, local)
+    observation.engine(ChainRows).check(data, after)
+    concrete = FULL.replace(prior=prior)
+    scores = [report_estimator(rng, Y, concrete, local) for _ in range(3)]
+    assert np.shape(scores) == (3, 6)
+    assert np.ptp(scores, axis=0).min() > 0  # of somebody else's loadings each time
+
+
+def test_links_are_matched_to_their_regulators():
+    known = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    strength = np.array([[0.0, 0.1, 0.9, 0.8], [0.9, 0.7, 0.0, 0.0], [0.1, 0.0, 0.1, 0.0]])
+    assert np.array_equal(matched(strength, known), strength[[1, 0]].T)
+    assert areas(strength, known) == (1.0, 1.0)
+    assert areas(strength[:, [0, 2, 1, 3]], known)[0] < 1.0
