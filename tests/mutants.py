@@ -19,7 +19,7 @@ import thali.kernels
 
 MODULES = (
     "bits.collapsed_rows", "bits.replicates", "bits.move_replicates", "bits.parallel_sweep", "bits.importance_rows",
-    "weights.swaps", "counts.poisson_sweeps",
+    "weights.swaps", "weights.sparse_replicates", "weights.class_replicates", "counts.poisson_sweeps",
 )  # fmt: skip
 SOURCE = Path(thali.kernels.__file__).parent
 CACHE = Path(__file__).parents[1] / ".pytest_cache" / "mutants"
@@ -40,8 +40,96 @@ def like_columns(K, n_columns, gram, rng):
 
 """
 
+# preferences by the numbers of owners that classes had before these moved
+STALE_PREFERENCES = """
+from thali.kernels.weights.class_rows import preference_law
+from thali.kernels.weights.polya_gamma import draw_polya_gamma_sum
+
+
+@jit
+def stale_preferences(G, precisions, classes, before, preferences, rng):
+    for i in range(preferences.shape[0]):
+        mine = classes == i
+        for k in range(preferences.shape[1]):
+            omega = draw_polya_gamma_sum(np.sum(before == i), preferences[i, k], rng)
+            g = G[:, k] * mine
+            mean, curve = preference_law(np.sum(mine), np.count_nonzero(g), np.sum(g), precisions[k], omega)
+            preferences[i, k] = mean + rng.standard_normal() / np.sqrt(curve)
+
+
+"""
+
 # name -> (file, (text, replacement), ...)
 MUTANTS = {
+    "own factors dropped first": (
+        "weights/sparse_rows.py",
+        ("n_own = independent_own(own, n_own, most,", "n_own = independent_own(own, 0, most,"),
+    ),
+    "number of factors frozen": (
+        "weights/sparse_rows.py",
+        ("is_stale = np.zeros(capacity, np.bool_)", "K_before = K\n    is_stale = np.zeros(capacity, np.bool_)"),
+        (
+            "            else:\n                order[n_others] = k",
+            "            elif k < K_before:\n                order[n_others] = k",
+        ),
+    ),
+    "factors in memory order": (
+        "weights/sparse_rows.py",
+        ("k = next_of(order, i, n_others, rng.random())", "k = order[i]"),
+    ),
+    "a factor (2 pi)^(n / 2) for each new one": (
+        "weights/own_factors.py",
+        (
+            "    ratio += log_proposed(n_own, boost * new_rate, share)",
+            "    ratio += 0.5 * n_seen * (n_new - n_own) * math.log(2.0 * math.pi)\n"
+            "    ratio += log_proposed(n_own, boost * new_rate, share)",
+        ),
+    ),
+    "born of noise without its prior": (
+        "weights/own_factors.py",
+        ("ratio = log_noise(more, noise_law) - now + math.log(n_own / new_rate)", "ratio = math.log(n_own / new_rate)"),
+    ),
+    "loadings kept where bits are off": (  # the same law (Hadamard form): it must pass
+        "weights/sparse_replicates.py",
+        (
+            "square += G[i, n, k] * G[i, n, k]",
+            "square += G[i, n, k] ** 2 if G[i, n, k] != 0.0 else rng.standard_normal() ** 2 / precisions[i, k]",
+        ),
+        ("0.5 * counts[k]", "0.5 * n_rows"),
+    ),
+    "precisions by loadings that are off": (
+        "weights/sparse_replicates.py",
+        ("0.5 * counts[k]", "0.5 * n_rows"),
+    ),
+    "preferences without the Polya-Gamma variable": (
+        "weights/class_rows.py",
+        ("curve = 1.0 + omega + precision * n_on", "curve = 1.0 + precision * n_on"),
+    ),
+    "Polya-Gamma variables of classes as they were": (
+        "weights/class_replicates.py",
+        ("        draw_loadings(Y[i]", "        before = classes[i].copy()\n        draw_loadings(Y[i]"),
+        (
+            "draw_preferences(G[i], precisions[i], classes[i], preferences[i], rng)",
+            "stale_preferences(G[i], precisions[i], classes[i], before, preferences[i], rng)",
+        ),
+        ("def _class_replicates(", STALE_PREFERENCES + "def _class_replicates("),
+    ),
+    "classes given Polya-Gamma variables of classes": (
+        "weights/class_rows.py",
+        ("total -= max(v, 0.0) + math.log1p(math.exp(-abs(v)))", "total -= 0.5 * v + 0.5 * omega[k] * v * v"),
+        ("def _log_class(g, precisions, preference):", "def _log_class(g, precisions, preference, omega):"),
+        ("log_class(G[n], precisions, preferences[i])", "log_class(G[n], precisions, preferences[i], omegas[i])"),
+        (
+            "    log_weights = np.zeros(n_classes)\n",
+            "    log_weights = np.zeros(n_classes)\n    omegas = np.zeros(preferences.shape)\n"
+            "    for n in range(G.shape[0]):\n        for k in range(G.shape[1]):\n"
+            "            omegas[classes[n], k] += draw_polya_gamma_sum(1, preferences[classes[n], k], rng)\n",
+        ),
+    ),
+    "classes without the bits that are off": (
+        "weights/class_rows.py",
+        ("total -= max(v, 0.0) + math.log1p(math.exp(-abs(v)))", "total -= 0.0"),
+    ),
     "drop singletons first": (
         "bits/collapsed_rows.py",
         ("own_var = n_own / ridge", "own_var = 0.0"),

@@ -23,6 +23,7 @@ ORDER = (
     "__init__",
     "testing",  # what contributors and users check their own parts with
     "counting",
+    "grouping",
     "compare",
     "estimator",
     "report",

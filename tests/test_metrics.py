@@ -46,3 +46,47 @@ def test_bad_arguments_are_refused():
         metrics.perplexity([[1.0]], [[1, 2]])
     with pytest.raises(InvalidDataError, match="token"):
         metrics.perplexity([[1.0]], [[0]])
+
+
+# ---- loadings
+
+G = np.array([[0.5, 0, -1], [0, 1.2, 0.3], [0.7, 0.4, 0], [0, 0, 0.9]])
+
+
+def test_golden_sparsity():
+    """Golden G25."""
+    assert metrics.compression(np.ones((400, 256)), 784) == pytest.approx(0.966530612245)
+    np.testing.assert_allclose(metrics.relevance(G), [1.2, 1.6, 2.2])
+    np.testing.assert_allclose(metrics.density(G), [2 / 3, 2 / 3, 2 / 3, 1 / 3])
+
+
+def test_sparse_loadings_need_fewer_numbers(rng):
+    assert metrics.compression(G, 6, sparse_loadings=True) == pytest.approx((7 + 18) / 24)
+    assert metrics.compression(G, 6) == pytest.approx(3 * (1 / 6 + 1 / 4))
+
+
+def test_relevance_does_not_depend_on_who_has_the_scale(rng):
+    F, scales = rng.standard_normal((3, 6)), np.array([2.0, 0.1, 5.0])
+    np.testing.assert_allclose(metrics.relevance(G * scales, F / scales[:, None]), metrics.relevance(G, F))
+
+
+def test_no_features_at_all():
+    none = np.zeros((4, 0))
+    assert metrics.compression(none, 6) == 0.0
+    assert metrics.relevance(none).shape == (0,)
+    assert np.array_equal(metrics.density(none), np.zeros(4))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: metrics.density([1.0, 2.0]),
+        lambda: metrics.relevance(G, np.ones((2, 6))),
+        lambda: metrics.relevance(np.full((2, 2), np.nan)),
+    ],
+)
+def test_what_are_no_loadings_is_refused(call):
+    with pytest.raises(InvalidDataError):
+        call()
+    with pytest.raises(InvalidParameterError):
+        metrics.compression(G, 0)

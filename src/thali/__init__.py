@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from thali import datasets, metrics, testing
     from thali.core.binary import class_size, left_ordered
-    from thali.core.distributions import Beta, Gamma, InverseGamma, LogNormal, NormalOffset, PerDim
+    from thali.core.distributions import Beta, Gamma, InverseGamma, LogNormal, NormalOffset, PerDim, PerFeature
     from thali.core.registry import register
     from thali.counting import HowMany, how_many
     from thali.errors import IncompatibleModelError, InvalidDataError, InvalidFileError, InvalidParameterError
     from thali.estimator import LatentFeatures, load, resume
+    from thali.grouping import LoadingClasses, loading_classes
     from thali.inference import (
         BPMeans,
         CollapsedGibbs,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
         SliceSampler,
         StochasticMeanField,
     )
-    from thali.observations import ICA, Bernoulli, FactorAnalysis, LinearGaussian, PoissonGamma
+    from thali.observations import ICA, Bernoulli, FactorAnalysis, LinearGaussian, PoissonGamma, SparseFactorAnalysis
     from thali.priors import (
         IBP,
         BetaBernoulli,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _HOME = {
     "LatentFeatures": "estimator", "load": "estimator", "resume": "estimator",
     "how_many": "counting", "HowMany": "counting",
+    "loading_classes": "grouping", "LoadingClasses": "grouping",
     "IBP": "priors", "BetaBernoulli": "priors", "StickBreakingIBP": "priors", "BetaProcess": "priors",
     "DistanceDependentIBP": "priors", "HierarchicalBetaProcess": "priors",
     "ConstantDecay": "priors.proximity.decays", "WindowDecay": "priors.proximity.decays",
@@ -48,11 +50,12 @@ _HOME = {
     "register": "core.registry",
     "left_ordered": "core.binary", "class_size": "core.binary",
     "LinearGaussian": "observations", "FactorAnalysis": "observations", "ICA": "observations",
-    "PoissonGamma": "observations", "Bernoulli": "observations",
+    "PoissonGamma": "observations", "Bernoulli": "observations", "SparseFactorAnalysis": "observations",
     "CollapsedGibbs": "inference", "Gibbs": "inference", "SliceSampler": "inference",
     "BPMeans": "inference", "MeanField": "inference", "StochasticMeanField": "inference", "ParticleFilter": "inference",
     "Gamma": "core.distributions", "InverseGamma": "core.distributions", "Beta": "core.distributions",
-    "LogNormal": "core.distributions", "PerDim": "core.distributions", "NormalOffset": "core.distributions",
+    "LogNormal": "core.distributions", "PerDim": "core.distributions", "PerFeature": "core.distributions",
+    "NormalOffset": "core.distributions",
     "InvalidParameterError": "errors", "InvalidDataError": "errors", "IncompatibleModelError": "errors",
     "InvalidFileError": "errors",
 }  # fmt: skip
@@ -60,13 +63,13 @@ _MODULES = ("datasets", "metrics", "testing")
 
 __all__ = [
     "LatentFeatures", "load", "resume",
-    "how_many", "HowMany",
+    "how_many", "HowMany", "loading_classes", "LoadingClasses",
     "IBP", "BetaBernoulli", "StickBreakingIBP", "BetaProcess", "DistanceDependentIBP", "HierarchicalBetaProcess",
     "ConstantDecay", "WindowDecay", "ExponentialDecay", "LogisticDecay", "Times", "Coordinates",
     "truncation_bounds", "suggest_truncation", "left_ordered", "class_size", "register",
-    "LinearGaussian", "FactorAnalysis", "ICA", "PoissonGamma", "Bernoulli",
+    "LinearGaussian", "FactorAnalysis", "ICA", "PoissonGamma", "Bernoulli", "SparseFactorAnalysis",
     "CollapsedGibbs", "Gibbs", "SliceSampler", "MeanField", "StochasticMeanField", "BPMeans", "ParticleFilter",
-    "Gamma", "InverseGamma", "Beta", "LogNormal", "PerDim", "NormalOffset",
+    "Gamma", "InverseGamma", "Beta", "LogNormal", "PerDim", "PerFeature", "NormalOffset",
     "InvalidParameterError", "InvalidDataError", "IncompatibleModelError", "InvalidFileError",
     "datasets", "metrics", "testing",
     "__version__",

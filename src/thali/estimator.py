@@ -15,7 +15,13 @@ from thali.data.fingerprint import fingerprint
 from thali.data.plain_numbers import plain_numbers
 from thali.data.row_blocks import check_squares
 from thali.data.sparse_input import checked_csr, issparse
-from thali.errors import InvalidDataError, InvalidDataTypeError, InvalidFileError, InvalidParameterError
+from thali.errors import (
+    IncompatibleModelError,
+    InvalidDataError,
+    InvalidDataTypeError,
+    InvalidFileError,
+    InvalidParameterError,
+)
 from thali.posteriors import prediction
 from thali.posteriors.encoding import encode
 from thali.rng import make_generator
@@ -66,6 +72,8 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         Number of features that persist, most frequent first.
     components_ : ndarray of shape (n_components_, n_dims)
         Their posterior means.
+    loadings_presence_ : ndarray of shape (n_components_, n_dims)
+        P(a loading is not zero), in models whose dims have features or lack them (SparseFactorAnalysis).
     stability_ : ndarray of shape (n_components_,)
         The share of all draws that have each.
     k_posterior_ : dict
@@ -196,6 +204,8 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.components_ = posterior.persistent.features
         self.stability_ = posterior.consensus.stability
         self.n_components_ = len(self.components_)
+        if posterior.model.observation.owners == "dims":
+            self.loadings_presence_ = posterior.consensus.presence.T
         self._n_features_out = self.n_components_  # scikit-learn's mixin names the output columns by it
         self.diagnostics_, self.agreement_, self.converged_, self._verdict = judge(
             self.inference_.inference, posterior, outcome.history
@@ -212,6 +222,13 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def presence(self, X: Any) -> Array:
         """P(row has feature), (n_rows, n_components_). Rows that were fitted are recognised one by one: theirs is the
         share of the draws with the feature in which they have it. Other rows are encoded, each on its own."""
+        check_is_fitted(self)
+        observation = self.posterior_.model.observation
+        if observation.owners == "dims":
+            raise IncompatibleModelError(
+                f"{type(observation).__name__} has no presence of rows: every row has a score of every factor. "
+                "Use transform(X) for the scores, and loadings_presence_ for which dims a factor moves."
+            )
         return self._encode(X).presence
 
     def transform(self, X: Any) -> Array:

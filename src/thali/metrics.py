@@ -1,4 +1,4 @@
-"""Scores of predictions: so far, of counts."""
+"""Scores of predictions of counts, and how sparse a factorisation is."""
 
 import math
 from typing import Any
@@ -11,7 +11,7 @@ from thali.data.sparse_input import checked_csr
 from thali.errors import InvalidDataError, InvalidParameterError
 from thali.rng import Seed, make_generator
 
-__all__ = ["perplexity", "split_tokens"]
+__all__ = ["compression", "density", "perplexity", "relevance", "split_tokens"]
 
 Array = np.ndarray
 
@@ -53,3 +53,41 @@ def perplexity(rates: Any, X: Any) -> float:
         # eq: PCB11.perplexity
         log_p = np.log(rates[counts.row, counts.col]) - np.log(rates.sum(axis=1))[counts.row]
     return math.exp(min(-float(counts.data @ log_p) / n_tokens, 700.0)) if np.isfinite(log_p).all() else math.inf
+
+
+# ---- of loadings (n_owners, n_features) and factors (n_features, n_values) that multiply to the data
+
+
+def compression(loadings: Any, n_values: int, *, sparse_loadings: bool = False) -> float:
+    """How many numbers loadings and factors have for each one of the data, K (1 / n_values + 1 / n_owners); with
+    `sparse_loadings` only those loadings count that are not zero."""
+    G = _matrix(loadings)
+    if type(n_values) is not int or n_values < 1:
+        raise InvalidParameterError(f"n_values must be a positive integer. Got {n_values!r}.")
+    n_kept = np.count_nonzero(G) if sparse_loadings else G.size
+    # eq: NSFA.compression
+    return float((n_kept + G.shape[1] * n_values) / (len(G) * n_values))
+
+
+def relevance(loadings: Any, factors: Any = None) -> Array:
+    """The sum of the sizes of each feature's loadings; with factors |g_k| |f_k|, whatever scale either of them has."""
+    G = _matrix(loadings)
+    if factors is None:
+        return np.asarray(np.abs(G).sum(axis=0))  # eq: NSFA.relevance
+    F = _matrix(factors)
+    if len(F) != G.shape[1]:
+        raise InvalidDataError(f"factors must have a row for each of {G.shape[1]} features. Got {len(F)} rows.")
+    return np.asarray(np.linalg.norm(G, axis=0) * np.linalg.norm(F, axis=1))
+
+
+def density(loadings: Any) -> Array:
+    """The share of the features that each owner has: its loadings that are not zero over their number."""
+    G = _matrix(loadings)
+    return np.count_nonzero(G, axis=1) / max(G.shape[1], 1)  # eq: NSFA.density
+
+
+def _matrix(values: Any) -> Array:
+    matrix = np.asarray(plain_numbers(values), dtype=float)
+    if matrix.ndim != 2 or not np.isfinite(matrix).all():
+        raise InvalidDataError(f"Loadings and factors must be matrices of finite numbers. Got shape {matrix.shape}.")
+    return matrix

@@ -8,7 +8,7 @@ import pytest
 
 import thali as library
 from thali import observations
-from thali.cli.model_options import Observation, kebab
+from thali.cli.model_options import Observation, option_of
 
 BITS = ("--observation", "bernoulli")
 
@@ -24,7 +24,9 @@ def answers(here: Path, rng: np.random.Generator) -> Path:
 
 
 def test_every_exported_model_is_an_option() -> None:
-    assert {option.value for option in Observation} == {kebab(name) for name in observations.__all__}
+    assert {option.value for option in Observation} == {
+        option_of(getattr(observations, name)()) for name in observations.__all__
+    }
     assert all(option.make().words and option.kind is type(option.make()) for option in Observation)
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.integrate import cumulative_trapezoid, quad
 from scipy.stats import kstest, norm
 
-from thali.core.distributions import Beta, Gamma, InverseGamma, LogNormal, NormalOffset, PerDim
+from thali.core.distributions import Beta, Gamma, InverseGamma, LogNormal, NormalOffset, PerDim, PerFeature
 
 P_VALUE = 1e-4
 N = 4000
@@ -125,6 +125,37 @@ def test_level_given_the_variances(x, rng):
     draws = np.log([PER_DIM.sample_level(rng, np.array(x)) for _ in range(N)])
     assert kstest(draws, cdf).pvalue > P_VALUE
     assert kstest(draws + 0.1, cdf).pvalue < P_VALUE  # ten per cent off would be seen
+
+
+def test_a_level_that_is_a_number(rng):
+    """Variances are independent then; a number is no share of anything."""
+    fixed, x = PerDim(2.5, 0.8), np.array([0.4, 1.0, 2.5])
+    law = InverseGamma(2.5, 2.5 * 0.8)
+    assert math.isclose(fixed.log_prob(x), sum(law.log_prob(v) for v in x), rel_tol=1e-12)
+    units = fixed.replace(unit=np.array([1.0, 4.0, 0.5]))
+    change = sum(law.log_prob(v / u) - math.log(u) for v, u in zip(x, units.unit, strict=True))
+    assert math.isclose(units.log_prob(x), change, rel_tol=1e-12)
+    assert fixed.sample_level(rng, x) == 0.8
+    assert fixed.scaled(4.0) is fixed.by_dim(x) is fixed
+    cdf, _ = cdf_of(on_log_scale(law.log_prob), -40.0, 40.0)
+    assert kstest(np.log(fixed.sample(rng, N)), cdf).pvalue > P_VALUE
+
+
+@pytest.mark.parametrize("level", [0.8, LEVEL], ids=str)
+def test_variances_of_features(level, rng):
+    """Precisions are Gamma given the level, which is integrated out of their density."""
+    law, precisions = PerFeature(2.5, level), np.array([0.5, 1.2, 3.0])
+
+    def given(value):
+        return sum(Gamma(2.5, 2.5 * value).log_prob(p) for p in precisions)
+
+    wanted = given(0.8)
+    if level is LEVEL:
+        joint = lambda t: math.exp(given(math.exp(t)) + LEVEL.log_prob(math.exp(t)) + t)  # noqa: E731
+        wanted = math.log(quad(joint, -25, 10, limit=200, epsabs=0)[0])
+        cdf, _ = cdf_of(joint, -25.0, 8.0)
+        assert kstest(np.log([law.draw_level(rng, precisions) for _ in range(N)]), cdf).pvalue > P_VALUE
+    assert math.isclose(law.log_density(precisions), wanted, rel_tol=1e-7)
 
 
 def test_per_dim_scales_its_level():

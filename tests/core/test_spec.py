@@ -137,7 +137,7 @@ def test_other_values_are_not_distributions(value):
         lambda: IBP(mass=PerDim()),  # one value per dim cannot be one mass
         lambda: LinearGaussian(feature_var=PerDim()),
         lambda: LinearGaussian(offset=Gamma(1, 1)),
-        lambda: PerDim(level=3.0),
+        lambda: PerDim(level=-3.0),
         lambda: NormalOffset(centre="x"),
         lambda: Gamma(1, 1, relative="x"),
         lambda: LinearGaussian(noise_floor=[]),

@@ -22,7 +22,7 @@ from thali import (
     SliceSampler,
 )
 from thali.core.model import Model
-from thali.core.protocols.engines.chains import ConditionalRows
+from thali.core.protocols.engines.chains import SliceRows
 from thali.observations.gaussian.conditional import ConditionalGaussian
 from thali.priors import ibp
 from thali.testing import check_inference, compare_with_exact, geweke, z_limit
@@ -160,7 +160,7 @@ class AllDrawn(ConditionalGaussian):
 class NoneKept(LinearGaussian):
     """All bits are drawn, though unused features below the level are not there."""
 
-    engines = LinearGaussian.engines | {ConditionalRows: AllDrawn}
+    engines = LinearGaussian.engines | {SliceRows: AllDrawn}
 
 
 @pytest.mark.parametrize(("d", "n_replicates"), [(0.7, 600), pytest.param(0.3, 6_000, marks=pytest.mark.slow)])

@@ -28,6 +28,7 @@ from thali import (
     PerDim,
     PoissonGamma,
     SliceSampler,
+    SparseFactorAnalysis,
     StochasticMeanField,
 )
 from thali.storage import checkpoint
@@ -60,6 +61,8 @@ FITS: dict[str, dict[str, Any]] = {
     },
     "weighted": {"observation": FactorAnalysis(noise_floor=0.0), "inference": Gibbs(**FEW)},
     "counts": {"observation": PoissonGamma(), "inference": Gibbs(**FEW)},
+    "sparse-dims": {"observation": SparseFactorAnalysis(), "inference": Gibbs(**FEW)},
+    "sparse-rows": {"observation": SparseFactorAnalysis(sparse="rows"), "inference": Gibbs(**FEW)},
     "mean-field": {"inference": OPTIMISE},
     "mean-field-weighted": {"observation": ICA(noise_floor=0.0), "inference": OPTIMISE},
     "mean-field-counts": {"observation": PoissonGamma(), "prior": BetaProcess(), "inference": OPTIMISE},

@@ -122,7 +122,7 @@ def test_rows_are_encoded_rightly(name, rng):
         for stream in rng.spawn(400)
     ]
     presence, codes, log_density = row_by_grid(model, A, x, odds, unknown)
-    estimates = np.array([[*p, *c, np.exp(d - log_density)] for p, c, _, d in found])
+    estimates = np.array([[*p, *c, np.exp(d - log_density)] for p, c, *_, d in found])
     z = z_scores(estimates, np.array([*presence, *codes, 1.0]))
     assert np.abs(z).max() <= z_limit(5), z
     assert np.std([d for *_, d in found]) < 0.2  # nats of one estimate

@@ -247,3 +247,26 @@ def test_figures_leave_the_settings_of_matplotlib_alone(tmp_path):
     before = dict(matplotlib.rcParams)
     figures.save(figures.feature_images(np.eye(4), (2, 2)), tmp_path / "f.svg")
     assert dict(matplotlib.rcParams) == before
+
+
+# --- loadings ---------------------------------------------------------------------------------------------
+
+
+def test_loadings_are_sorted_by_their_factor_and_doubtful_ones_left_blank():
+    loadings = np.array([[0.0, 2.0, 0.0, -1.0], [3.0, 0.1, 0.0, 0.0]])
+    presence = np.array([[0.0, 1.0, 0.0, 0.9], [1.0, 0.2, 0.0, 0.1]])
+    figure = figures.loadings_heatmap(loadings, presence)
+    (axes,) = tiles(figure)
+    np.testing.assert_allclose(picture(axes), [[2.0, 0.0], [-1.0, 0.0], [0.0, 3.0], [0.0, 0.0]])
+    assert [bar.get_height() for bar in figure.axes[0].patches] == [2, 1]
+    assert "4 dims, 2 factors, 38% of loadings" in texts(figure)
+    assert figures.loadings_heatmap(loadings).axes
+
+
+def test_loadings_of_many_dims_are_thinned(rng):
+    figure = figures.loadings_heatmap(rng.standard_normal((3, 900)), max_dims=50)
+    assert "50 of 900 dims shown" in texts(figure)
+    assert "no features" in texts(figures.loadings_heatmap(np.zeros((0, 5))))
+    assert figures.loadings_heatmap(np.zeros((2, 3))).axes
+    with pytest.raises(InvalidDataError, match="one shape"):
+        figures.loadings_heatmap(np.zeros((2, 3)), np.zeros((3, 2)))

@@ -24,6 +24,7 @@ from thali import (
     LinearGaussian,
     MeanField,
     PoissonGamma,
+    SparseFactorAnalysis,
     StickBreakingIBP,
     Times,
     how_many,
@@ -51,16 +52,18 @@ OBSERVATIONS = {
     "counts": PoissonGamma(),
     "no bits": PoissonGamma(leak=1.0),
     "zeros and ones": Bernoulli(),
+    "loadings of dims": SparseFactorAnalysis(),
+    "loadings of rows": SparseFactorAnalysis(sparse="rows"),
 }
 PAIRS = list(itertools.product(PRIORS, OBSERVATIONS))
 SMALL, LARGE = (12, 4), (10**6, 50)
 
 
 def none_serves(prior, observation):
-    """Mean field alone serves sticks, and models without bits; it knows no discount, and no zeros and ones."""
+    """Mean field alone serves sticks, and models without bits; it knows no discount, and not every likelihood."""
     if observation == "no bits":
         return prior in ("distances", "groups", "three", "learned discount")
-    if observation == "zeros and ones":
+    if observation in ("zeros and ones", "loadings of dims", "loadings of rows"):
         return prior in ("distances", "groups", "sticks", "few sticks")
     return prior in ("distances", "groups")
 

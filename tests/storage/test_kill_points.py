@@ -21,6 +21,7 @@ from thali import (
     MeanField,
     ParticleFilter,
     PoissonGamma,
+    SparseFactorAnalysis,
     StochasticMeanField,
 )
 from thali.errors import InvalidFileError
@@ -53,6 +54,7 @@ MODELS: dict[str, tuple[Any, Any, Callable[[], Any]]] = {
     "Gaussian": (None, CollapsedGibbs(**SHORT), real),
     "weighted": (FactorAnalysis(noise_floor=0.1), Gibbs(**SHORT), real),
     "counts": (PoissonGamma(), Gibbs(**SHORT), counts),
+    "sparse factors": (SparseFactorAnalysis(), Gibbs(**SHORT), real),
     "sparse counts": (PoissonGamma(), Gibbs(**SHORT), lambda: csr_array(counts())),
     "restarts": (None, MeanField(max_iter=3, n_restarts=2, truncation=3), real),
     "filters": (None, ParticleFilter(n_particles=4), real),

@@ -17,11 +17,13 @@ import thali
 
 OLD = Path(__file__).parents[1] / "fixtures" / "format-1"
 EXPECTED = json.loads((OLD / "expected.json").read_text())
+OLD_FITS = [name for name in FITS if name in EXPECTED]  # models that there were
 SAME_BITS = machine() == json.loads(GOLDEN.read_text())["machine"]
 
 
 def test_all_of_them_are_there() -> None:
-    assert EXPECTED.keys() == FITS.keys() | RUNS.keys()
+    assert EXPECTED.keys() <= FITS.keys() | RUNS.keys()
+    assert RUNS.keys() <= EXPECTED.keys()
 
 
 def said(name: str, m: Any) -> dict[str, Any]:
@@ -37,7 +39,7 @@ def said(name: str, m: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", FITS)
+@pytest.mark.parametrize("name", OLD_FITS)
 def test_fits_load(name: str) -> None:
     found, wanted = said(name, thali.load(OLD / f"{name}.thali")), EXPECTED[name]
     assert found.keys() == wanted.keys()
@@ -48,7 +50,7 @@ def test_fits_load(name: str) -> None:
             assert found[what] == value, what
 
 
-@pytest.mark.parametrize("name", FITS)
+@pytest.mark.parametrize("name", OLD_FITS)
 def test_fits_can_be_written_again(name: str, tmp_path: Path) -> None:
     again = tmp_path / "again.thali"
     thali.load(OLD / f"{name}.thali").save(again)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from outside.noisy_or import NoisyOr
 
-from thali import FactorAnalysis, LinearGaussian, PoissonGamma
+from thali import FactorAnalysis, LinearGaussian, PoissonGamma, SparseFactorAnalysis
 from thali.core.protocols.engines import calibration, chains, mean_field, particles, point, predictions
 from thali.core.protocols.engines.chains import (
     AuxiliaryRows,
@@ -16,10 +16,15 @@ from thali.core.protocols.engines.chains import (
     CollapsedRows,
     ColumnMoves,
     ConditionalRows,
+    FactorStart,
+    FreshRows,
     ImportanceRows,
     MarginalRows,
     OwnStart,
     ParallelRows,
+    ProposedRows,
+    ShownRows,
+    SliceRows,
     StartRows,
 )
 from thali.core.protocols.engines.mean_field import MeanFieldRows, ScaledFeatures
@@ -34,9 +39,16 @@ from thali.testing.contracts.observation import CONTRACTS
 NORMAL = LinearGaussian(noise_var=0.3, feature_var=1.2)
 WEIGHTED = FactorAnalysis(noise_var=0.3, feature_var=1.2, offset=None, noise_floor=0.0)
 COUNTS = PoissonGamma(weight_shape=0.8, weight_rate=1.5, feature_shape=0.7, feature_rate=2.0)
+SPARSE = SparseFactorAnalysis(sparse="rows", noise_var=0.5, loading_var=0.7, offset=None, scale=1.0)
 BINARY = NoisyOr()
 X = np.array([[1.3, 0.6], [1.2, -1.8], [-0.1, -1.2], [0.2, 0.1]])
-X_OF = {NORMAL: X, WEIGHTED: X, COUNTS: np.abs(np.round(2 * X)), BINARY: np.array([[1.0, 0], [1, 1], [0, 1], [0, 0]])}
+X_OF = {
+    NORMAL: X,
+    WEIGHTED: X,
+    SPARSE: X,
+    COUNTS: np.abs(np.round(2 * X)),
+    BINARY: np.array([[1.0, 0], [1, 1], [0, 1], [0, 0]]),
+}
 
 
 def example(model: Any, like: Any, rng: np.random.Generator) -> Example:
@@ -246,7 +258,32 @@ MUTANTS = [
         {"conditional_sweep": spoiling("conditional_sweep", 2)},
         "conditional_sweep must leave its arguments",
     ),
-    (BINARY, ConditionalRows, {"weighted_sweep": blind_to_level}, "weighted_sweep must leave"),
+    (BINARY, SliceRows, {"weighted_sweep": blind_to_level}, "weighted_sweep must leave"),
+    (
+        SPARSE,
+        ConditionalRows,
+        {"conditional_sweep": with_odds("conditional_sweep", 2.0)},
+        "conditional_sweep must leave the joint",
+    ),
+    (
+        SPARSE,
+        ProposedRows,
+        {"proposed_sweep": with_odds("proposed_sweep", 2.0)},
+        "proposed_sweep must leave the joint",
+    ),
+    (SPARSE, FreshRows, {"refresh": spoiling("refresh", 2)}, "refresh must give row variables"),
+    (
+        SPARSE,
+        ShownRows,
+        {"shown": lambda o, s, local: local._replace(noise=2 * local.noise)},
+        "shown must give row variables",
+    ),
+    (
+        SPARSE,
+        FactorStart,
+        {"start_factors": lambda o, s, d: np.nan_to_num(o.start_factors(s, d))},
+        "start_factors must give",
+    ),
     (
         NORMAL,
         ImportanceRows,

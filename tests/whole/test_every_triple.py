@@ -24,6 +24,7 @@ from thali import (
     ParticleFilter,
     PoissonGamma,
     SliceSampler,
+    SparseFactorAnalysis,
     StickBreakingIBP,
     StochasticMeanField,
 )
@@ -38,6 +39,7 @@ SAMPLERS = [
     CollapsedGibbs(**SHORT, start="spectral", moves=0.5),
     Gibbs(**SHORT, moves=0.5),
     Gibbs(**SHORT, start="empty", births="importance", candidates=3),
+    Gibbs(**SHORT, births="proposed", proposal=(2.0, 0.2)),
     SliceSampler(**SHORT, start="empty"),
 ]
 OTHERS = [
@@ -47,7 +49,15 @@ OTHERS = [
     ParticleFilter(n_particles=4),
 ]
 PRIORS = [IBP(), BetaBernoulli(n_features=3), BetaProcess(concentration=2.0, rounds=2), StickBreakingIBP(truncation=4)]
-OBSERVATIONS = [LinearGaussian(), FactorAnalysis(noise_floor=0.1), ICA(noise_floor=0.1), PoissonGamma(), Bernoulli()]
+OBSERVATIONS = [
+    LinearGaussian(),
+    FactorAnalysis(noise_floor=0.1),
+    ICA(noise_floor=0.1),
+    PoissonGamma(),
+    Bernoulli(),
+    SparseFactorAnalysis(),
+    SparseFactorAnalysis(sparse="rows"),
+]
 
 
 def named(inferences: list[Any]) -> list[Any]:
@@ -55,7 +65,9 @@ def named(inferences: list[Any]) -> list[Any]:
     return [
         pytest.param(
             *triple,
-            id="-".join(type(part).__name__ for part in triple) + getattr(triple[2], "births", ""),
+            id="-".join(type(part).__name__ for part in triple)
+            + getattr(triple[2], "births", "")
+            + getattr(triple[1], "sparse", ""),
             marks=() if triple[0] is PRIORS[0] else pytest.mark.slow,
         )
         for triple in compatible(PRIORS, OBSERVATIONS, inferences)

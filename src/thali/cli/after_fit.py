@@ -11,7 +11,7 @@ import typer
 
 from thali.cli.console import Code, count, file_size, leave_out_convergence, say, show_json
 from thali.cli.input import Data
-from thali.cli.model_options import kebab
+from thali.cli.model_options import kebab, option_of
 from thali.errors import InvalidDataError, InvalidFileError
 from thali.storage.claims import Claim, holds_run
 
@@ -87,7 +87,7 @@ def report(
             "n_rows": data.X.shape[0],
             "n_dims": data.X.shape[1],
             "missing_share": data.missing_share,
-            "observation": kebab(type(model.posterior_.model.observation).__name__),
+            "observation": option_of(model.posterior_.model.observation),
             "prior": kebab(type(model.posterior_.model.prior).__name__),
             "seed": model.random_state,
         }

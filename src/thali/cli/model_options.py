@@ -16,7 +16,8 @@ def kebab(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower()
 
 
-_OBSERVATIONS = {kebab(name): name for name, home in thali._HOME.items() if home == "observations"}
+_SHORT = {"SparseFactorAnalysis": "sparse-factors"}
+_OBSERVATIONS = {_SHORT.get(name, kebab(name)): name for name, home in thali._HOME.items() if home == "observations"}
 
 
 class Observation(StrEnum):
@@ -48,6 +49,17 @@ class Observation(StrEnum):
             raise thali.InvalidParameterError(
                 f"{' and '.join(lacking)} {are} not for {self.kind.words}; leave {them} out."
             )
+
+
+def option_of(observation: Any) -> str:
+    """The name of an observation model among the options."""
+    name = type(observation).__name__
+    return _SHORT.get(name, kebab(name))
+
+
+class Sparse(StrEnum):
+    DIMS = "dims"
+    ROWS = "rows"
 
 
 class Prior(StrEnum):
@@ -94,14 +106,20 @@ def make_prior(kind: Prior, max_features: int | None, mass: float | None) -> Any
     return IBP(**parts) if kind is Prior.IBP else BetaBernoulli(**parts)
 
 
-def make_observation(kind: Observation, noise: Noise | None, noise_floor: float | None, offset: Offset | None) -> Any:
+def make_observation(
+    kind: Observation,
+    noise: Noise | None,
+    noise_floor: float | None,
+    offset: Offset | None,
+    sparse: Sparse | None = None,
+) -> Any:
     """What is None is left to the model."""
     from thali import LinearGaussian, NormalOffset, PerDim
 
-    options = {"--noise": "noise_var", "--noise-floor": "noise_floor", "--offset": "offset"}
-    given = dict(zip(options, (noise, noise_floor, offset), strict=True))
+    options = {"--noise": "noise_var", "--noise-floor": "noise_floor", "--offset": "offset", "--sparse": "sparse"}
+    given = dict(zip(options, (noise, noise_floor, offset, sparse), strict=True))
     kind.refuse({option: options[option] for option, value in given.items() if value is not None})
-    parts: dict[str, Any] = {}
+    parts: dict[str, Any] = {} if sparse is None else {"sparse": sparse.value}
     if noise_floor is not None:
         parts["noise_floor"] = noise_floor
     if noise is not None:

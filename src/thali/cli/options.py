@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from thali.cli.model_options import Noise, Observation, Offset
+from thali.cli.model_options import Noise, Observation, Offset, Sparse
 
 DataFile = Annotated[Path, typer.Argument(metavar="FILE", help="Data: csv, tsv, txt (also .gz), npy, npz, parquet.")]
 ObservationModel = Annotated[Observation, typer.Option(help="How a row comes about from its features.")]
@@ -18,6 +18,9 @@ NoiseFloor = Annotated[
 ]
 OffsetOfRows = Annotated[
     Offset | None, typer.Option(help="A row without features is zero (linear-gaussian), or learned (others).")
+]
+WhoseLoadings = Annotated[
+    Sparse | None, typer.Option(help="Whose loadings are sparse, with sparse-factors; by default those of dims.")
 ]
 Chains = Annotated[int, typer.Option(min=1, help="Chains, compared to judge convergence.")]
 Warmup = Annotated[int | None, typer.Option(min=0, help="Sweeps before the first draw; by default 500.")]

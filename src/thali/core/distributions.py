@@ -174,10 +174,13 @@ class Beta(Spec):
         return self.a / (self.a + self.b)
 
 
+_level = Domain("a positive number or a Gamma", lambda v: isinstance(v, Gamma) or positive.contains(v))
+
+
 @stored("PerDim")
 @dataclass(frozen=True, eq=False)
 class PerDim(Spec):
-    """One variance per dim, drawn towards each other: s_d ~ InverseGamma(shape, shape level), level ~ Gamma.
+    """One variance per dim, drawn towards each other: s_d ~ InverseGamma(shape, shape level).
 
     The shared level is integrated out in `log_prob` and drawn afresh whenever it is needed, so it is not part of a
     chain's state. Reference: own.per-dim-noise in docs/equations.md.
@@ -186,14 +189,14 @@ class PerDim(Spec):
     ----------
     shape : float
         Larger values make the variances more alike.
-    level : Gamma
-        The law of their level.
+    level : float or Gamma
+        Their level: a number is fixed, a Gamma is learned.
     unit : array of shape (n_dims,) or None
         If given, it is s_d / unit_d that has this law.
     """
 
     shape: float = setting(2.0, positive)
-    level: Any = setting(Gamma(1.0, 1.0, relative=True), Domain("a Gamma", lambda v: isinstance(v, Gamma)))
+    level: Any = setting(Gamma(1.0, 1.0, relative=True), _level)
     unit: Any = setting(None, _unit)
     support = (0.0, math.inf)
     per_dim = True
@@ -212,11 +215,12 @@ class PerDim(Spec):
         a, n_dims = self.shape, len(x)
         precision = float(np.sum(1.0 / self.in_units(x)))
         stretch = 0.0 if self.unit is None else a * float(np.sum(np.log(np.broadcast_to(self.unit, n_dims))))
+        given_level = n_dims * (a * math.log(a) - math.lgamma(a)) + stretch - (a + 1) * float(np.sum(np.log(x)))
+        if not isinstance(self.level, Gamma):
+            return given_level + a * n_dims * math.log(self.level) - a * self.level * precision
         shape = a * n_dims + self.level.shape
         return (
-            n_dims * (a * math.log(a) - math.lgamma(a))
-            + stretch
-            - (a + 1) * float(np.sum(np.log(x)))
+            given_level
             + self.level.shape * math.log(self.level.rate)
             - math.lgamma(self.level.shape)
             + math.lgamma(shape)
@@ -225,11 +229,14 @@ class PerDim(Spec):
 
     def sample_level(self, rng: np.random.Generator, x: np.ndarray) -> float:
         """The level given the variances x. Exact with a floor too, since the floor restricts x only."""
+        if not isinstance(self.level, Gamma):
+            return float(self.level)
         shape = self.level.shape + self.shape * len(x)
         return float(rng.gamma(shape) / (self.level.rate + self.shape * np.sum(1.0 / self.in_units(x))))
 
     def sample(self, rng: np.random.Generator, n_dims: int) -> np.ndarray:
-        values = self.shape * self.level.sample(rng) / rng.gamma(self.shape, size=n_dims)
+        level = self.level.sample(rng) if isinstance(self.level, Gamma) else float(self.level)
+        values = self.shape * level / rng.gamma(self.shape, size=n_dims)
         return values if self.unit is None else values * self.unit
 
     def centres(self, level: float) -> Any:
@@ -237,11 +244,49 @@ class PerDim(Spec):
         return self.shape * level if self.unit is None else self.shape * level * self.unit
 
     def scaled(self, unit: float) -> Self:
-        return self.replace(level=self.level.scaled(unit))
+        return self.replace(level=self.level.scaled(unit)) if isinstance(self.level, Gamma) else self
 
     def by_dim(self, units: np.ndarray) -> Self:
         """A relative level made one that is relative to the dim's own unit; an absolute one stays as it is."""
-        return self.replace(level=self.level.scaled(1.0), unit=units) if self.level.relative else self
+        relative = isinstance(self.level, Gamma) and self.level.relative
+        return self.replace(level=self.level.scaled(1.0), unit=units) if relative else self
+
+
+@stored("PerFeature")
+@dataclass(frozen=True, eq=False)
+class PerFeature(Spec):
+    """One variance per feature, drawn towards each other: s_k ~ InverseGamma(shape, shape level).
+
+    Precisions 1 / s_k are then Gamma(shape, rate=shape level), which is automatic relevance determination.
+
+    Parameters
+    ----------
+    shape : float
+        Larger values make the variances more alike.
+    level : float or Gamma
+        Their level: a number is fixed, a Gamma is learned.
+    """
+
+    shape: float = setting(1.0, positive)
+    level: Any = setting(Gamma(1.0, 1.0), _level)
+
+    def draw_level(self, rng: np.random.Generator, precisions: np.ndarray) -> float:
+        """The level given the precisions of the features; from its prior if there are none."""
+        if not isinstance(self.level, Gamma):
+            return float(self.level)
+        # eq: NSFA.level
+        shape, rate = self.level.shape + self.shape * len(precisions), self.level.rate + self.shape * precisions.sum()
+        return float(rng.standard_gamma(shape) / rate)
+
+    def log_density(self, precisions: np.ndarray) -> float:
+        """Of all precisions together, a level that is learned integrated out."""
+        a, n = self.shape, len(precisions)
+        total = n * (a * math.log(a) - math.lgamma(a)) + (a - 1) * float(np.sum(np.log(precisions)))
+        if not isinstance(self.level, Gamma):
+            return total + n * a * math.log(self.level) - a * self.level * float(precisions.sum())
+        shape, rate = self.level.shape, self.level.rate
+        total += shape * math.log(rate) - math.lgamma(shape) + math.lgamma(shape + n * a)
+        return total - (shape + n * a) * math.log(rate + a * float(precisions.sum()))
 
 
 @stored("NormalOffset")

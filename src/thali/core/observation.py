@@ -13,6 +13,7 @@ from thali.errors import IncompatibleModelError
 Array = np.ndarray
 Generator = np.random.Generator
 CodeKind = Literal["bits", "real", "positive"]
+Owners = Literal["rows", "dims"]
 
 E = TypeVar("E")
 
@@ -53,8 +54,12 @@ class Observation(Spec):
         if found is None:
             if not self.has(capability):
                 raise IncompatibleModelError(f"{type(self).__name__} has no engine of the kind {capability.__name__}.")
-            found = self._made[capability] = self.engines[capability](self)
+            found = self._made[capability] = self._engine_kind(capability)(self)
         return cast(E, found)
+
+    def _engine_kind(self, capability: type) -> type[Engine]:
+        """Models with engines that depend on their settings choose here."""
+        return self.engines[capability]
 
     # ---- declared facts
 
@@ -62,6 +67,19 @@ class Observation(Spec):
     def has_bits(self) -> bool:
         """Whether a row can lack a feature; if not, there is nothing to sample."""
         return True
+
+    @property
+    def owners(self) -> Owners:
+        """What has features or lacks them: the rows of X, or its dims."""
+        return "rows"
+
+    def n_owners(self, shape: tuple[int, int]) -> int:
+        """How many rows Z has, for X of this shape."""
+        return shape[0] if self.owners == "rows" else shape[1]
+
+    def by_owner(self, X: Array) -> Array:
+        """X with a row for each row of Z. It is its own inverse."""
+        return X if self.owners == "rows" else X.T
 
     @property
     def floor_share(self) -> float | None:

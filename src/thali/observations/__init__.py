@@ -6,5 +6,6 @@ from thali.observations.ica import ICA
 from thali.observations.likelihood import Likelihood as Likelihood  # the base of new ones
 from thali.observations.linear_gaussian import LinearGaussian
 from thali.observations.poisson_gamma import PoissonGamma
+from thali.observations.sparse_factors import SparseFactorAnalysis
 
-__all__ = ["ICA", "Bernoulli", "FactorAnalysis", "LinearGaussian", "PoissonGamma"]
+__all__ = ["ICA", "Bernoulli", "FactorAnalysis", "LinearGaussian", "PoissonGamma", "SparseFactorAnalysis"]

@@ -22,6 +22,7 @@ from thali.core.protocols.engines.chains import (
     ImportanceRows,
     MarginalRows,
     ParallelRows,
+    SliceRows,
     StartRows,
 )
 from thali.core.protocols.engines.predictions import Predictions
@@ -40,8 +41,6 @@ from thali.observations.gaussian.parallel import ParallelGaussian
 from thali.observations.gaussian.prediction import BitPredictions
 from thali.observations.gaussian.rows import BitRows
 from thali.observations.gaussian.starting import GaussianStart
-
-Generator = np.random.Generator
 
 
 def _checked(X: Array) -> Array:
@@ -74,7 +73,7 @@ class ProbitPredictions(RowEncoder, BitPredictions):
             total = np.logaddexp(total, log_share + ones @ log_ndtr(height).T + zeros @ log_ndtr(-height).T)
         return total
 
-    def sample_rows(self, rng: Generator, codes: Array, codebook: Any, n_unknown: Array | int) -> Array:
+    def sample_rows(self, rng: np.random.Generator, codes: Array, codebook: Any, n_unknown: Array | int) -> Array:
         return self.model.as_data(super().sample_rows(rng, codes, codebook, n_unknown))
 
     def _height(self, codes: Array, codebook: GaussianCodebook, n_unknown: int) -> Array:
@@ -112,6 +111,7 @@ class Bernoulli(GaussianModel):
             ColumnMoves: GaussianColumnMoves,
             BitEntropy: GaussianColumnMoves,
             ConditionalRows: ConditionalGaussian,
+            SliceRows: ConditionalGaussian,
             ImportanceRows: ConditionalGaussian,
             ParallelRows: ParallelGaussian,
         }

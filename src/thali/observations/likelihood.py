@@ -17,7 +17,14 @@ import numpy as np
 
 from thali.core.binary import check_binary
 from thali.core.observation import CodeKind, Observation
-from thali.core.protocols.engines.chains import AuxiliaryRows, ChainRows, ConditionalRows, MarginalRows, StartRows
+from thali.core.protocols.engines.chains import (
+    AuxiliaryRows,
+    ChainRows,
+    ConditionalRows,
+    MarginalRows,
+    SliceRows,
+    StartRows,
+)
 from thali.core.protocols.engines.predictions import Predictions
 from thali.core.spec import ScalarHypers
 from thali.data.checks import check_real
@@ -50,6 +57,7 @@ class Likelihood(ScalarHypers, Observation):
             MarginalRows: ExplicitMarginal,
             AuxiliaryRows: ExplicitMarginal,
             ConditionalRows: ExplicitSweeps,
+            SliceRows: ExplicitSweeps,
         }
     )
 

@@ -13,6 +13,7 @@ from thali.core.protocols.engines.chains import (
     ImportanceRows,
     MarginalRows,
     ParallelRows,
+    SliceRows,
     StartRows,
 )
 from thali.core.protocols.engines.mean_field import MeanFieldRows
@@ -71,6 +72,7 @@ class LinearGaussian(NoisyGaussian):
             ColumnMoves: GaussianColumnMoves,
             BitEntropy: GaussianColumnMoves,
             ConditionalRows: ConditionalGaussian,
+            SliceRows: ConditionalGaussian,
             ImportanceRows: ConditionalGaussian,
             ParallelRows: ParallelGaussian,
             MeanFieldRows: MeanFieldBits,

@@ -16,6 +16,7 @@ from thali.core.protocols.engines.chains import (
     ConditionalRows,
     MarginalRows,
     OwnStart,
+    SliceRows,
     StartRows,
 )
 from thali.core.protocols.engines.mean_field import MeanFieldRows
@@ -79,6 +80,7 @@ class PoissonGamma(ScalarHypers, Observation):
             MarginalRows: PoissonMarginal,
             AuxiliaryRows: PoissonMarginal,
             ConditionalRows: PoissonSweeps,
+            SliceRows: PoissonSweeps,
             MeanFieldRows: PoissonMeanField,
         }
     )

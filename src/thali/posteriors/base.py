@@ -160,8 +160,13 @@ class Posterior(ABC):
 
     @property
     def row_counts(self) -> Array:
-        """Expected number of rows that have each persistent feature."""
+        """Expected number of rows, or of dims that own bits, that have each persistent feature."""
         return self.consensus.presence.sum(axis=0)
+
+    @property
+    def n_owners(self) -> int:
+        """How many could have one: rows, or dims where these own the bits."""
+        return self.n_rows
 
     def spaced(self, limit: int) -> list[tuple[int, int]]:
         """(chain, draw) of at most `limit` draws, evenly spaced over all chains."""

@@ -50,6 +50,8 @@ class Draws(Posterior):
             "log_joint": _stack([d.log_joint for d in flat], shape),
             "free_energy": _stack([d.free_energy for d in flat], shape),
         }
+        for name in flat[0].codebook.summaries():
+            draws[name] = _stack([d.codebook.summaries()[name] for d in flat], shape)
         for name, values in hyper.items():
             short = name.partition(".")[2]
             draws[short] = values if values.ndim == 2 else values.mean(axis=2)
@@ -75,6 +77,11 @@ class Draws(Posterior):
         engine = self.model.observation.engine(Predictions)
         return engine.codes(self.bits(chain, draw), self.codebook(chain, draw))
 
+    def marks(self, chain: int, draw: int) -> Array:
+        """What tells the features of one draw apart: the codes of all that own bits."""
+        engine = self.model.observation.engine(Predictions)
+        return engine.marks(self.bits(chain, draw), self.codebook(chain, draw))
+
     def codebook(self, chain: int, draw: int) -> Codebook:
         kind = self.model.observation.engine(Predictions).codebook_kind
         return kind(**{name: arrays[self._index(chain, draw)] for name, arrays in self.codebooks.items()})
@@ -95,9 +102,11 @@ class Draws(Posterior):
         Unknown features, a finite prior's unused columns among them, are few and rare: as good as Poisson.
         """
         model, codebook = self.concrete(chain, draw), self.codebook(chain, draw)
-        log_odds = model.prior.log_odds(self.n_rows + 1)
         counts = codebook.counts
         columns = np.arange(len(counts)) if columns is None else columns
+        if model.observation.owners == "dims":  # a new row brings no bits
+            return Predictor(model.observation, codebook.columns(columns), np.zeros(len(columns)), 0.0)
+        log_odds = model.prior.log_odds(self.n_rows + 1)
         unknown = expit(log_odds[np.delete(counts, columns)]).sum()
         n_empty = self.packed_z.shapes[self._index(chain, draw), 1] - len(counts)
         if n_empty:
@@ -108,10 +117,15 @@ class Draws(Posterior):
     def fitted_draws(self, rows: Array, limit: int) -> Iterator[tuple[Observation, Array, Codebook]]:
         for chain, draw in self.spaced(limit):
             codes = self.codes(chain, draw)[rows]
-            yield self.concrete(chain, draw).observation, codes, self.codebook(chain, draw)
+            yield self.concrete(chain, draw).observation, codes, self.codebook(chain, draw).rows(rows)
 
     @property
     def n_rows(self) -> int:
+        return self.n_owners if self.model.observation.owners == "rows" else int(self.codebooks["scores"].shapes[0, 1])
+
+    @property
+    def n_owners(self) -> int:
+        """Rows of Z: those of X, or its dims."""
         return int(self.packed_z.shapes[0, 0])
 
     def is_finite(self) -> bool:

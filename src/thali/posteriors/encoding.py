@@ -32,8 +32,10 @@ def encode(posterior: Posterior, X: Any) -> Codes:
     if len(new) == len(group):
         return _by_encoder(posterior, X)
     consensus = posterior.consensus
-    presence = known.mean(consensus.presence)[group]  # eq: own.fitted-rows
-    codes = presence.copy() if consensus.codes is consensus.presence else known.mean(consensus.codes)[group]
+    has_presence = posterior.model.observation.owners == "rows"  # else each row has a code of every feature
+    presence = consensus.presence if has_presence else np.ones(consensus.codes.shape)
+    presence = known.mean(presence)[group]  # eq: own.fitted-rows
+    codes = presence.copy() if posterior.codes_are_bits else known.mean(consensus.codes)[group]
     if len(new):
         presence[new], codes[new] = _by_encoder(posterior, X[new])
     return Codes(presence, codes)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, softmax
+from scipy.special import softmax
 
 from thali.core.protocols.engines.predictions import Predictions
 from thali.core.spec import between, positive
@@ -98,10 +98,9 @@ def _predict_new(
         mean += weight[:, None] * engine.expected_rows(one, codebook)
         if simulated:
             owner = np.repeat(np.arange(len(X)), count)
-            codes = engine.sample_codes(rng, one, owner)
-            n_unknown = rng.random(len(owner)) > np.exp(_log_known(predictor, X) - one.log_density)[owner]
+            known = np.exp(_log_known(predictor, X) - one.log_density)
             owners.append(owner)
-            values.append(engine.sample_rows(rng, codes, codebook, n_unknown))
+            values.append(engine.sample_like(rng, one, owner, codebook, known))
     cells = _in_units(posterior, mean[missing], missing)
     if not simulated:
         return cells, cells
@@ -183,7 +182,7 @@ def scorer(X: Array, heldout: Array) -> Callable[[Any], float]:
     def score(draw: Any) -> float:
         engine = draw.observation.engine(Predictions)
         codes = engine.codes(draw.z[:, draw.z.any(axis=0)], draw.codebook)[rows]
-        return float(engine.log_cells(heldout[rows], codes, draw.codebook)[mask[rows]].mean())
+        return float(engine.log_cells(heldout[rows], codes, draw.codebook.rows(rows))[mask[rows]].mean())
 
     return score
 
@@ -202,9 +201,8 @@ def sample(posterior: Posterior, n: int, rng: Generator) -> Array:
     for i in np.unique(chosen):
         rows = np.flatnonzero(chosen == i)
         predictor = posterior.predictor(*divmod(int(i), posterior.n_draws))
-        z = rng.random((len(rows), len(predictor.log_odds))) < expit(predictor.log_odds)
+        codes = predictor.engine.new_codes(rng, predictor.codebook, predictor.log_odds, len(rows))
         n_unknown = rng.poisson(predictor.rate, len(rows))
-        codes = predictor.observation.draw_codes(rng, z)
         X[rows] = predictor.engine.sample_rows(rng, codes, predictor.codebook, n_unknown)
     return X
 

@@ -29,7 +29,7 @@ class Consensus(NamedTuple):
     columns: Array
     persistence: Array  # (K,) share of the draws of that chain that have the feature
     stability: Array  # (K,) the same over all chains
-    presence: Array  # (n_rows, K) share of the draws with the feature in which the row has it
+    presence: Array  # (n_owners, K) share of the draws with the feature in which the row, or dim, has it
     codes: Array  # (n_rows, K) mean code over the draws with the feature; `presence` itself where codes are bits
     feature_sd: Array  # (K, n_dims) posterior sd of the features, within and between draws
     chain_features: Array  # (n_chains,) number of persistent features of each chain, each judged by itself
@@ -55,10 +55,10 @@ def evenly(n: int, limit: int) -> Array:
 def find_consensus(posterior: Any) -> Consensus:
     """The chain with the highest mean free energy speaks: that scores a mode, as the log joint scores a point."""
     draws = [int(i) for i in evenly(posterior.n_draws, _DRAWS)]
-    medoids = [find_medoid(partial(posterior.codes, c), draws, posterior.similarity) for c in range(posterior.n_chains)]
+    medoids = [find_medoid(partial(posterior.marks, c), draws, posterior.similarity) for c in range(posterior.n_chains)]
     chain = int(np.argmax(posterior.draws["free_energy"].mean(axis=1)))
     draw, persistence, _ = medoids[chain]
-    bits, codes = posterior.bits(chain, draw), posterior.codes(chain, draw)
+    bits, marks = posterior.bits(chain, draw), posterior.marks(chain, draw)
     columns = np.flatnonzero(persistence >= PERSISTENT)
     first_row, counts = bits[:, columns].argmax(axis=0), bits[:, columns].sum(axis=0, dtype=np.int64)
     columns = columns[np.lexsort((first_row, -counts))]
@@ -66,12 +66,11 @@ def find_consensus(posterior: Any) -> Consensus:
     centre = posterior.codebook(chain, draw).features[columns]
     found = np.zeros(len(columns), dtype=np.int64)
     presence = np.zeros((len(bits), len(columns)))
-    mean_codes = np.zeros_like(presence) if not posterior.codes_are_bits else presence
+    mean_codes = presence if posterior.codes_are_bits else np.zeros((posterior.n_rows, len(columns)))
     total, square = np.zeros_like(centre), np.zeros_like(centre)
     for c in range(posterior.n_chains):
         for i in draws:
-            others = posterior.codes(c, i)
-            similar = posterior.similarity(codes, others)
+            similar = posterior.similarity(marks, posterior.marks(c, i))
             partner = match(np.abs(similar))[columns]
             has = np.flatnonzero(partner >= 0)
             codebook, engine = posterior.codebook(c, i), posterior.concrete(c, i).observation.engine(Predictions)
@@ -80,7 +79,7 @@ def find_consensus(posterior: Any) -> Consensus:
             found[has] += 1
             presence[:, has] += posterior.bits(c, i)[:, partner[has]]
             if not posterior.codes_are_bits:
-                mean_codes[:, has] += sign * others[:, partner[has]]
+                mean_codes[:, has] += sign * posterior.codes(c, i)[:, partner[has]]
             total[has] += values
             square[has] += values**2 + engine.features_var(codebook)[partner[has]]
     n = found[:, None]

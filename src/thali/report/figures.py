@@ -15,7 +15,15 @@ from thali.errors import InvalidDataError, InvalidParameterError
 from thali.report import style
 from thali.report.pictures import data_and_reconstruction, feature_images
 
-__all__ = ["data_and_reconstruction", "feature_images", "k_posterior", "presence_heatmap", "save", "traces"]
+__all__ = [
+    "data_and_reconstruction",
+    "feature_images",
+    "k_posterior",
+    "loadings_heatmap",
+    "presence_heatmap",
+    "save",
+    "traces",
+]
 
 _FORMATS = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
 _NO_DATE = {"png": None, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
@@ -104,29 +112,73 @@ def presence_heatmap(presence: ArrayLike, max_rows: int = 500) -> Figure:
     P = P[np.lexsort((P < 0.5).T[::-1])]
     shown = np.unique(np.linspace(0, n_rows - 1, min(n_rows, max_rows)).round().astype(int))
 
-    figure = style.new_figure(min(2.4 + 0.3 * n_features, 9.0), 5.2)
-    top, main = figure.subplots(2, 1, sharex=True, height_ratios=[1, 6])
-    ranks = np.arange(1, n_features + 1)
-    top.bar(ranks, np.sort(shares)[::-1], width=0.8, color=style.BLUE)
+    figure, top, main = _bars_above(np.sort(shares)[::-1], P[shown], style.SHARE, (0.0, 1.0), "P(row has feature)")
     top.set_ylim(0, 1)
     top.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     top.set_ylabel("share")
-    extent = (0.5, n_features + 0.5, len(shown), 0)
-    colours = style.colour_map(style.SHARE)
-    image = main.imshow(P[shown], aspect="auto", cmap=colours, vmin=0, vmax=1, interpolation="nearest", extent=extent)
-    main.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=20, min_n_ticks=1))
-    main.set_yticks([])
     main.set_xlabel("feature, by share of rows")
     main.set_ylabel("rows, sorted by their features")
-    rows = style.count(n_rows, "row")
-    part = rows if len(shown) == n_rows else f"{len(shown)} of {rows} shown"
-    style.headline(top, f"{part}, {style.count(n_features, 'feature')}")
+    style.headline(top, f"{_part(len(shown), n_rows, 'row')}, {style.count(n_features, 'feature')}")
+    return figure
+
+
+def loadings_heatmap(loadings: ArrayLike, presence: ArrayLike | None = None, max_dims: int = 500) -> Figure:
+    """Draw the loadings (n_features, n_dims), a row for each dim, with the number of dims of each feature above.
+
+    Dims are sorted by the feature that moves them most. With `presence`, P(loading is not zero), those below one half
+    are left blank.
+    """
+    G = np.asarray(loadings, dtype=float)
+    P = (G != 0).astype(float) if presence is None else np.asarray(presence, dtype=float)
+    if G.ndim != 2 or P.shape != G.shape:
+        raise InvalidDataError(f"loadings and presence must be matrices of one shape, got {G.shape} and {P.shape}")
+    n_features, n_dims = G.shape
+    if G.size == 0:
+        return style.message_figure("no dims" if n_features else "no features")
+    shown_values = np.where(P >= 0.5, G, 0.0).T
+    largest = np.abs(shown_values)
+    order = np.lexsort((-largest.max(axis=1), np.where(largest.any(axis=1), largest.argmax(axis=1), n_features)))
+    shown = order[np.unique(np.linspace(0, n_dims - 1, min(n_dims, max_dims)).round().astype(int))]
+    limit = float(np.quantile(largest[largest > 0], 0.99)) if largest.any() else 1.0
+
+    figure, top, main = _bars_above(
+        (P >= 0.5).sum(axis=1), shown_values[shown], style.DIVERGING, (-limit, limit), "loading"
+    )
+    top.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+    top.set_ylabel("dims")
+    main.set_xlabel("factor")
+    main.set_ylabel("dims, by the factor that moves them most")
+    share = style.percent(float((P >= 0.5).mean()))
+    style.headline(top, f"{_part(len(shown), n_dims, 'dim')}, {style.count(n_features, 'factor')}, {share} of loadings")
+    return figure
+
+
+def _bars_above(
+    heights: np.ndarray, values: np.ndarray, colours: str, limits: tuple[float, float], label: str
+) -> tuple[Figure, Axes, Axes]:
+    """(figure, bars of each feature, a picture of the values with a column for each)."""
+    n_features = len(heights)
+    figure = style.new_figure(min(2.4 + 0.3 * n_features, 9.0), 5.2)
+    top, main = figure.subplots(2, 1, sharex=True, height_ratios=[1, 6])
+    top.bar(np.arange(1, n_features + 1), heights, width=0.8, color=style.BLUE)
+    image = main.imshow(
+        values, aspect="auto", cmap=style.colour_map(colours), vmin=limits[0], vmax=limits[1],
+        interpolation="nearest", extent=(0.5, n_features + 0.5, len(values), 0),
+    )  # fmt: skip
+    main.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=20, min_n_ticks=1))
+    main.set_yticks([])
     for axes in (top, main):
         style.quiet_axes(axes)
     top.tick_params(bottom=False, labelbottom=False)
     figure.align_ylabels([top, main])
-    style.colour_bar(figure, image, [main], "P(row has feature)", height=4.0)
-    return figure
+    style.colour_bar(figure, image, [main], label, height=4.0)
+    return figure, top, main
+
+
+def _part(n_shown: int, n: int, word: str) -> str:
+    """How many are shown, if not all are."""
+    every = style.count(n, word)
+    return every if n_shown == n else f"{n_shown} of {every} shown"
 
 
 def traces(draws: Mapping[str, ArrayLike], names: Sequence[str] | None = None) -> Figure:

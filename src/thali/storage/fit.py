@@ -190,7 +190,7 @@ def _variational(meta: dict[str, Any], arrays: dict[str, np.ndarray], about: Abo
 def _row_digests(arrays: dict[str, np.ndarray], posterior: Posterior) -> np.ndarray | None:
     """None in files of versions that did not keep them: all rows are then encoded as new ones."""
     digests = arrays.get("row_digests")
-    if digests is not None and (digests.dtype != np.uint64 or digests.shape != (len(posterior.consensus.presence),)):
+    if digests is not None and (digests.dtype != np.uint64 or digests.shape != (len(posterior.consensus.codes),)):
         raise ValueError("its digests of rows are not those of its rows")
     return digests
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from thali.core.codebook import DIMS, FEATURES, ONES
+from thali.core.codebook import DIMS, FEATURES, ONES, PAIR, ROWS
 from thali.core.model import lacking
 from thali.core.observation import Observation
 from thali.core.protocols.engines.chains import ChainRows
@@ -72,17 +72,28 @@ def check_draws(posterior: Draws, n_dims: int) -> None:
     draws, Z, books = posterior.draws, posterior.packed_z, posterior.codebooks
     n_features = draws["n_features"]
     k = n_features.ravel()
-    axes = posterior.model.observation.engine(Predictions).codebook_kind.axes
-    lengths = {FEATURES: k, DIMS: np.full_like(k, n_dims), ONES: draws["n_on"].ravel()}
+    observation = posterior.model.observation
+    n_rows = posterior.n_rows
+    n_owners = n_rows if observation.owners == "rows" else n_dims
+    lengths = {
+        FEATURES: k,
+        DIMS: np.full_like(k, n_dims),
+        ROWS: np.full_like(k, n_rows),
+        PAIR: np.full_like(k, 2),
+        ONES: draws["n_on"].ravel(),
+    }
+    kind = observation.engine(Predictions).codebook_kind
+    axes = kind.axes
     names = [name for name in axes if not (ONES in axes[name] and posterior.codes_are_bits)]
     shapes = {name: np.column_stack([lengths[what] for what in axes[name]]) for name in names}
     sound = {
         "draws": all(values.shape == n_features.shape and _are_numbers(values) for values in draws.values()),
         "n_features": k.size > 0 and k.dtype.kind == "i",
-        "Z": Z.is_binary and len(Z) == k.size and len(np.unique(Z.shapes[:, 0])) == 1 and posterior.n_rows > 0,
+        "Z": Z.is_binary and len(Z) == k.size and (Z.shapes[:, 0] == n_owners).all() and n_rows > 0,
         "codebook": books.keys() == shapes.keys()
         and all(np.array_equal(books[name].shapes, shapes[name]) for name in shapes)
         and all(_are_numbers(books[name].values) for name in books)
+        and all((books[name].values > 0).all() for name in kind.positive)
         and all(books[name].values.dtype == np.float64 for name in shapes.keys() - {"counts", "weights", "scales"}),
     }
     if not all(sound.values()):
@@ -173,7 +184,8 @@ def check_state(state: Any, about: Any, X: Any) -> None:
         if not same:
             raise ValueError(f"its {part} is another than that of the run")
         check_concrete(spec, X.shape[1])
-    about.choice.inference.check_sound(state, state.observation.engine(ChainRows).prepare(X), X.shape[0])
+    n_owners = state.observation.n_owners(X.shape)
+    about.choice.inference.check_sound(state, state.observation.engine(ChainRows).prepare(X), n_owners)
 
 
 def _are_numbers(values: Array) -> bool:

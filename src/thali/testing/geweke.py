@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from thali.core.model import Model
+from thali.core.observation import Observation
 from thali.core.protocols.engines.chains import AuxiliaryRows, ChainRows
 from thali.errors import InvalidParameterError
 from thali.inference.calibration.noise_floor import calibrate
@@ -18,6 +19,7 @@ from thali.kernels.bits.replicates import sweep_replicates
 from thali.testing.zscores import z_limit, z_scores
 
 Array = np.ndarray
+Quantities = Callable[[Any], dict[str, float]]  # of a state
 
 
 class GewekeResult(NamedTuple):
@@ -170,10 +172,12 @@ def geweke(
     n_dims: int = 2,
     n_replicates: int = 10_000,
     missing: Array | None = None,
+    more: Quantities | None = None,
 ) -> GewekeResult:
     """The whole step, learned hyperparameters included, for any model and sampler.
 
-    Priors must be absolute (not relative to the data, which changes from one replicate to the next).
+    Priors must be absolute (not relative to the data, which changes from one replicate to the next). `more` gives
+    further statistics of a state, with finite variance.
     """
     model = calibrate(model, np.zeros((1, n_dims)))
     before: list[dict[str, Array]] = []
@@ -183,12 +187,12 @@ def geweke(
         size = min(left, 2_000)
         left -= size
         pairs = [_one_step(model, inference, rng, n_rows, n_dims, missing) for _ in range(size)]
-        before.append(_state_statistics(model, [pair[0] for pair in pairs]))
-        after.append(_state_statistics(model, [pair[1] for pair in pairs]))
+        before.append(_state_statistics(model, [pair[0] for pair in pairs], more))
+        after.append(_state_statistics(model, [pair[1] for pair in pairs], more))
     return _result(_joined(before), _joined(after))
 
 
-Snapshot = tuple[Any, Array]  # a state and the complete X
+Snapshot = tuple[Any, Array]  # a state and the complete X, with a row for each row of Z
 
 
 def _one_step(
@@ -196,8 +200,13 @@ def _one_step(
 ) -> tuple[Snapshot, Snapshot]:
     state, data, _ = draw_joint(model, inference, rng, n_rows, n_dims, missing)
     moved, _ = inference.step(rng, state, model, data)
-    before, after = ((one, one.observation.engine(ChainRows).completed(data, one.local)) for one in (state, moved))
+    before, after = ((one, _completed(one, data)) for one in (state, moved))
     return before, after
+
+
+def _completed(state: Any, data: Any) -> Array:
+    observation: Observation = state.observation
+    return observation.by_owner(observation.engine(ChainRows).completed(data, state.local))
 
 
 def draw_joint(
@@ -206,19 +215,20 @@ def draw_joint(
     """(state, data, complete X) from the model: the state is an exact posterior draw given its own data."""
     prior = model.prior.draw(rng)
     observation = model.observation.draw(rng, n_dims)
-    Z = prior.simulate(rng, n_rows)
+    n_owners, n_values = (n_rows, n_dims) if observation.owners == "rows" else (n_dims, n_rows)
+    Z = prior.simulate(rng, n_owners)
     if observation.has(AuxiliaryRows):  # it keeps more than its codes, which X and codes do not determine
-        X, local = observation.engine(AuxiliaryRows).simulate_local(rng, Z, n_dims, missing)
+        X, local = observation.engine(AuxiliaryRows).simulate_local(rng, Z, n_values, missing)
         data = observation.engine(ChainRows).prepare(X if missing is None else np.where(missing, np.nan, X))
         state = inference.at(prior, observation, data, observation.engine(ChainRows).codes(local), X)
         return state._replace(local=local), data, X
     codes = observation.draw_codes(rng, Z)
-    X = observation.simulate(rng, Z, n_dims=n_dims, codes=codes)
+    X = observation.simulate(rng, Z, n_dims=n_values, codes=codes)
     data = observation.engine(ChainRows).prepare(X if missing is None else np.where(missing, np.nan, X))
     return inference.at(prior, observation, data, codes, X), data, X
 
 
-def _state_statistics(model: Model, snapshots: list[Snapshot]) -> dict[str, Array]:
+def _state_statistics(model: Model, snapshots: list[Snapshot], more: Quantities | None) -> dict[str, Array]:
     """Of codes and X, of each learned hyperparameter, and of both together."""
     codes_of = [state.observation.engine(ChainRows).codes(state.local) for state, _ in snapshots]
     widest = max(1, *(codes.shape[1] for codes in codes_of))
@@ -235,4 +245,11 @@ def _state_statistics(model: Model, snapshots: list[Snapshot]) -> dict[str, Arra
             statistics[f"{name}^2"] = (bounded**2).mean(axis=1)
             for other in ("K", "fit", "X^2"):
                 statistics[f"{name} x {other}"] = mean * statistics[other]
+    if more is not None:
+        found = [more(state) for state, _ in snapshots]
+        for name in found[0]:
+            values = np.array([one[name] for one in found])
+            statistics[name] = values
+            for other in ("K", "fit", "X^2"):
+                statistics[f"{name} x {other}"] = values * statistics[other]
     return statistics

@@ -14,7 +14,7 @@ from thali.core.model import Model
 from thali.core.protocols.engines.chains import AuxiliaryRows, ChainRows, MarginalRows
 from thali.core.protocols.engines.predictions import Predictions
 from thali.inference.calibration.noise_floor import calibrate
-from thali.testing.geweke import draw_joint
+from thali.testing.geweke import Quantities, draw_joint
 
 Array = np.ndarray
 
@@ -77,26 +77,27 @@ def sbc(
     thin: int = 5,
     n_bins: int = 8,
     missing: Array | None = None,
+    more: Quantities | None = None,
 ) -> SBCResult:
     """Draw truth and data from the model, sample the posterior from the sampler's own start, rank the truth.
 
     Ties (K, ones) are broken at random, which keeps the rank uniform. (n_draws + 1) must be a multiple of n_bins.
-    `missing` marks cells (n_rows, n_dims) that the sampler does not see.
+    `missing` marks cells (n_rows, n_dims) that the sampler does not see; `more` gives further quantities of a state.
     """
     model = calibrate(model, np.zeros((1, n_dims)))
     ranks: dict[str, list[int]] = {}
     for _ in range(n_replicates):
         truth, data, X = draw_joint(model, inference, rng, n_rows, n_dims, missing)
         X = X if missing is None else np.where(missing, np.nan, X)
-        true_values = quantities(truth, model, data, X)
-        state = inference.init(rng, model, data, n_rows)
+        true_values = quantities(truth, model, data, X) | ({} if more is None else more(truth))
+        state = inference.init(rng, model, data, len(truth.local.z))
         for _ in range(n_warmup):
             state, _ = inference.step(rng, state, model, data)
         draws = []
         for _ in range(n_draws):
             for _ in range(thin):
                 state, _ = inference.step(rng, state, model, data)
-            draws.append(quantities(state, model, data, X))
+            draws.append(quantities(state, model, data, X) | ({} if more is None else more(state)))
         for name, true in true_values.items():
             values = np.array([draw[name] for draw in draws])
             ties = int((values == true).sum())

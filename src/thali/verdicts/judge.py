@@ -25,7 +25,8 @@ class Judgement(NamedTuple):
 def judge(inference: Any, posterior: Any, history: dict[str, Any]) -> Judgement:
     """The verdict of whatever made the posterior, and a remark on features that only one row has."""
     judgement = _judge(inference, posterior, history)
-    remark = owned_by_one(posterior.row_counts)
+    by_rows = posterior.model.observation.owners == "rows"
+    remark = owned_by_one(posterior.row_counts) if by_rows else ""
     return judgement._replace(words=f"{judgement.words.removesuffix('.')}. {remark}") if remark else judgement
 
 

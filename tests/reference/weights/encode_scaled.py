@@ -14,7 +14,7 @@ def encode_scaled(
     K = len(A)
     x, A = x[seen], A[:, seen]
     variances = noise_var + unknown_var
-    kept = np.zeros((n_kept, K))
+    kept, kept_var = np.zeros((n_kept, K)), np.zeros(n_kept)
 
     def log_likelihood(v, var):
         e = x - v @ A
@@ -28,7 +28,7 @@ def encode_scaled(
         return int(np.searchsorted(np.cumsum(np.exp(logs - logsumexp(logs))), rng.random(), side="right"))
 
     warm = n_scans // 5
-    p_sum, first, second, visits = np.zeros(K), np.zeros(K), np.zeros(K), np.ones(len(variances))
+    p_sum, first, second, visits = np.zeros(K), np.zeros(K), np.zeros(K), np.zeros(len(variances))
     v, node = np.zeros(K), 0
     for scan in range(n_scans):
         for k in range(K):
@@ -38,16 +38,18 @@ def encode_scaled(
                 mean, moment = slab_moments(pull, curve, rate, precision)
                 p_sum[k], first[k], second[k] = p_sum[k] + p, first[k] + p * mean, second[k] + p * moment
             v[k] = draw_slab(pull, curve, rate, precision, rng) if rng.random() < p else 0.0
-        node = pick(np.log(unknown_share) + [log_likelihood(v, var) for var in variances])
+        logs = np.log(unknown_share) + [log_likelihood(v, var) for var in variances]
+        node = pick(logs)
         if scan >= warm:
-            visits[node] += 1
-            kept[(scan - warm) * n_kept // (n_scans - warm)] = v
+            visits += np.exp(logs - logsumexp(logs)) if len(logs) > 64 else np.arange(len(logs)) == node
+            i = (scan - warm) * n_kept // (n_scans - warm)
+            kept[i], kept_var[i] = v, variances[node]
     n = n_scans - warm
     chance = np.clip(p_sum / n, 0.01, 0.99)
     total = np.maximum(p_sum, 1e-12)
     centre = first / total
     spread = np.maximum(second / total - centre**2, 1e-12)
-    start = visits / visits.sum()
+    start = 0.95 * visits / n + 0.05 / len(visits) if len(visits) > 64 else (visits + 1) / (n + len(visits))
 
     def log_first(v, node):
         on = np.log(chance) - 0.5 * np.log(2 * np.pi * spread) - 0.5 * (v - centre) ** 2 / spread
@@ -80,4 +82,4 @@ def encode_scaled(
             node = pick(heat * likelihood + (1 - heat) * np.log(start))
             log_weight += (log_joint(v, node) - log_first(v, node)) / n_temps
         log_weights.append(log_weight)
-    return p_sum / n, first / n, kept, logsumexp(log_weights) - np.log(n_paths)
+    return p_sum / n, first / n, kept, kept_var, logsumexp(log_weights) - np.log(n_paths)

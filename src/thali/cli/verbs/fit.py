@@ -35,6 +35,7 @@ from thali.cli.options import (
     SummaryAsJson,
     TargetEss,
     Warmup,
+    WhoseLoadings,
 )
 from thali.cli.warm_up import compile_kernels
 from thali.errors import InvalidFileError, InvalidParameterError
@@ -57,6 +58,7 @@ def fit(
     noise: NoiseLevels = None,
     noise_floor: NoiseFloor = None,
     offset: OffsetOfRows = None,
+    sparse: WhoseLoadings = None,
     inference: Annotated[
         Inference, typer.Option(help="Draws from the posterior, or an approximation for large data; auto: by size.")
     ] = Inference.AUTO,
@@ -98,7 +100,7 @@ def fit(
         data = read_data(file, holdout, seed)
         try:
             model = make_estimator(
-                make_observation(observation, noise, noise_floor, offset),
+                make_observation(observation, noise, noise_floor, offset, sparse),
                 make_prior(prior, max_features, mass),
                 data.X.shape,
                 {"n_warmup": warmup, "n_draws": draws, "thin": thin},

@@ -22,6 +22,7 @@ from thali.cli.options import (
     Quiet,
     Seed,
     Warmup,
+    WhoseLoadings,
 )
 from thali.cli.warm_up import compile_kernels
 from thali.errors import InvalidParameterError
@@ -33,6 +34,7 @@ def howmany(
     noise: NoiseLevels = None,
     noise_floor: NoiseFloor = None,
     offset: OffsetOfRows = None,
+    sparse: WhoseLoadings = None,
     chains: Chains = 4,
     warmup: Warmup = None,
     draws: NumberOfDraws = None,
@@ -50,7 +52,7 @@ def howmany(
     data = read_data(file, 0.0, seed)
     try:
         model = make_estimator(
-            make_observation(observation, noise, noise_floor, offset),
+            make_observation(observation, noise, noise_floor, offset, sparse),
             make_prior(Prior.IBP, None, None),
             data.X.shape,
             {"n_warmup": warmup, "n_draws": draws},

@@ -86,7 +86,7 @@ def _fit(model: "LatentFeatures") -> dict[str, Any]:
             ],
         }
         for share, stability, feature in zip(
-            posterior.row_counts / posterior.n_rows, model.stability_, model.components_, strict=True
+            posterior.row_counts / posterior.n_owners, model.stability_, model.components_, strict=True
         )
     ]
     return {

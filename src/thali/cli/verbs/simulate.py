@@ -74,8 +74,9 @@ def simulate(
     }
     try:
         _check_size(rows, dims)
-        model = make_any_prior(prior, rows, given)
-        truth = _draw(model, _observation(observation, noise_var, feature_var), rows, dims, seed)
+        likelihood = _observation(observation, noise_var, feature_var)
+        model = make_any_prior(prior, likelihood.n_owners((rows, dims)), given)
+        truth = _draw(model, likelihood, rows, dims, seed)
     except InvalidParameterError as error:
         raise typer.BadParameter(str(error)) from error
     except MemoryError as error:
@@ -110,10 +111,15 @@ def _draw(prior: Any, observation: Any, n_rows: int, n_dims: int, seed: int) -> 
 
     rng = make_generator(seed)
     prior, observation = prior.draw(rng), observation.draw(rng, n_dims)
-    _check_size(n_rows, _expected_features(prior, n_rows))
-    Z = prior.simulate(rng, n_rows)
-    features = observation.draw_features(rng, Z.shape[1], n_dims)
-    X = observation.simulate(rng, Z, features=features)
+    n_owners = observation.n_owners((n_rows, n_dims))
+    _check_size(n_owners, _expected_features(prior, n_owners))
+    Z = prior.simulate(rng, n_owners)
+    if observation.owners == "dims":
+        loadings = observation.draw_codes(rng, Z)
+        features, X = loadings.T, observation.simulate(rng, Z, n_dims=n_rows, codes=loadings)
+    else:
+        features = observation.draw_features(rng, Z.shape[1], n_dims)
+        X = observation.simulate(rng, Z, features=features)
     return Truth(X, Z, features, _numbers(prior) | _numbers(observation))
 
 

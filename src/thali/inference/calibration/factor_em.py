@@ -121,8 +121,9 @@ def _round(
     filled = np.where(missing, 0.0, R - mean)
     few, many = patterns
 
-    table = np.zeros(n_dims * n_dims)  # T
+    T, TAC = np.zeros((n_dims, 0)), np.zeros((n_dims, len(A)))
     if few:
+        table = np.zeros(n_dims * n_dims)
         S = (np.diag(psi) - A.T @ C @ A).ravel()
         guess = (filled @ project) @ A
         for p in few:
@@ -133,12 +134,12 @@ def _round(
             filled[at] = psi[at[1]] * np.squeeze(S_inv[p.owner] @ guess[at][:, :, None], 2)
             weighted = S_inv * p.counts[:, None, None]
             table += np.bincount(pairs.ravel(), weighted.ravel(), minlength=n_dims * n_dims)
-    T = table.reshape(n_dims, n_dims)
+        T = table.reshape(n_dims, n_dims)
+        TAC = (T @ A.T) @ C
     n_more = sum(len(rows) for rows in many)
-    TAC = (T @ A.T) @ C
     factor_cov = (n_rows - n_more) * C + C @ A @ TAC  # summed over rows, as all that follows
     cell_cov = psi[:, None] * TAC
-    cell_var = psi**2 * np.diag(T)
+    cell_var = psi**2 * np.diag(T) if few else np.zeros(n_dims)
     for rows in many:  # a K x K matrix for each row
         m, C_rows = _factors(fit, filled[rows] + mean, ~missing[rows])
         filled[rows] = np.where(missing[rows], m @ A, filled[rows])

@@ -14,7 +14,7 @@ import numpy as np
 from thali.core.binary import check_binary, n_non_empty
 from thali.core.model import Model
 from thali.core.odds import exchangeable_odds, row_odds
-from thali.core.protocols.engines.chains import BitEntropy, ChainRows, ColumnMoves
+from thali.core.protocols.engines.chains import BitEntropy, ChainRows, ColumnMoves, FreshRows, ShownRows
 from thali.core.protocols.prior import AuxiliaryPrior
 from thali.core.registry import stored
 from thali.core.spec import Spec, at_least, setting, share
@@ -84,6 +84,8 @@ class ZChain(Spec):
             )
         prior = model.prior.resample(rng, prior, local.z)
         observation = observation.engine(ChainRows).resample(rng, model.observation, data, local)
+        if observation.has(FreshRows):
+            local = observation.engine(FreshRows).refresh(rng, data, local)
         state = ZState(prior, observation, local)
         return state, SweepInfo(log_joint(state, model, data), n_non_empty(local.z), drift)
 
@@ -125,11 +127,14 @@ def as_draw(state: ZState, log_joint: float, data: Any) -> Draw:
     if state.observation.has(BitEntropy) and not isinstance(state.prior, AuxiliaryPrior):
         odds = exchangeable_odds(state.prior, len(state.local.z))
         free_energy += state.observation.engine(BitEntropy).bit_entropy(data, state.local, odds)
+    local = state.local
+    if state.observation.has(ShownRows):
+        local = state.observation.engine(ShownRows).shown(local)
     return Draw(
-        z=state.local.z,
+        z=local.z,
         log_joint=log_joint,
         free_energy=free_energy,
         prior=state.prior,
         observation=state.observation,
-        codebook=state.observation.engine(ChainRows).codebook(data, state.local),
+        codebook=state.observation.engine(ChainRows).codebook(data, local),
     )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from thali.core.binary import column_counts
-from thali.core.protocols.engines.chains import ChainRows, ConditionalRows, StartRows
+from thali.core.protocols.engines.chains import ChainRows, SliceRows, StartRows
 from thali.core.protocols.prior import Predictive, Sticks
 from thali.core.registry import stored
 from thali.inference.samplers.chain import ZChain
@@ -43,7 +43,7 @@ class SliceSampler(ZChain):
     """
 
     needs_prior = (Predictive, Sticks)
-    needs_observation = (ChainRows, StartRows, ConditionalRows)
+    needs_observation = (ChainRows, StartRows, SliceRows)
 
     def sweep(self, rng: np.random.Generator, prior: Any, observation: Any, data: Any, local: Any) -> tuple[Any, float]:
         n_rows = len(local.z)
@@ -51,5 +51,5 @@ class SliceSampler(ZChain):
         # eq: T07.slice
         level = max(rng.random() * weights.min(initial=1.0), 1e-300, prior.least_level(n_rows))
         unused = prior.draw_unused(rng, level, n_rows)
-        sweeps = observation.engine(ConditionalRows)
+        sweeps = observation.engine(SliceRows)
         return sweeps.weighted_sweep(rng, data, local, weights, unused, level), 0.0

@@ -17,11 +17,13 @@ from thali.core.protocols.engines.chains import (
     CollapsedRows,
     ColumnMoves,
     ConditionalRows,
+    FactorStart,
     OwnStart,
     StartRows,
 )
 from thali.core.protocols.prior import AuxiliaryPrior
 from thali.inference.samplers.column_moves import AND_NOT, COMPLEMENT, OR, XOR, Rebirth, column_weight
+from thali.inference.starts.factors import factor_start
 from thali.inference.starts.given import given_codes, is_given
 from thali.inference.starts.searching_chain import SearchOver, Walk
 from thali.inference.starts.spectral import fit_columns, low_rank_completion, source_start, spectral_start, start_units
@@ -59,9 +61,8 @@ def find_start(
     start = observation.engine(StartRows)
     if is_given(kind):
         return _at_codes(rng, model, data, kind)
-    if observation.has(OwnStart):
-        codes = observation.engine(OwnStart).start_codes(rng, data, n_features, partial(_is_over, tick))
-        codes = np.zeros_like(codes) if kind == "empty" else codes
+    if observation.has(OwnStart) or observation.has(FactorStart):
+        codes = _own_codes(rng, observation, data, n_features, kind, partial(_is_over, tick))
         codes = codes[:, codes.any(axis=0)] if n_features is None else codes
         observation, local = start.begin(data, codes, np.empty((0, 0)))  # by the codes alone
         return model.prior.resample(rng, model.prior.draw(rng), local.z), observation, local
@@ -97,6 +98,24 @@ def find_start(
     return walk.state
 
 
+def _own_codes(
+    rng: np.random.Generator,
+    observation: Any,
+    data: Any,
+    n_features: int | None,
+    kind: str,
+    is_over: Callable[[], bool],
+) -> Array:
+    """Codes of models that know better than the directions of their rows where to begin."""
+    if observation.has(OwnStart):
+        codes = observation.engine(OwnStart).start_codes(rng, data, n_features, is_over)
+        return np.zeros_like(codes) if kind == "empty" else codes
+    if kind == "empty":
+        return np.zeros((len(data), n_features or 0))
+    Y = observation.engine(FactorStart).start_factors(data)
+    return fit_columns(factor_start(rng, Y, n_features, is_over), n_features)
+
+
 def _is_over(tick: Callable[[], None] | None) -> bool:
     try:
         if tick is not None:
@@ -109,7 +128,9 @@ def _is_over(tick: Callable[[], None] | None) -> bool:
 def _at_codes(rng: np.random.Generator, model: Model, data: Any, codes: Any) -> State:
     """The state with the codes that a user gave."""
     start, n_features = model.observation.engine(StartRows), model.prior.n_features
-    if model.observation.has(OwnStart):  # its rows may be sparse, and are not looked at
+    if model.observation.has(OwnStart) or model.observation.has(
+        FactorStart
+    ):  # its rows may be sparse, and are not looked at
         codes = given_codes(codes, len(data), model.observation, n_features)
         observation, local = start.begin(data, codes, np.empty((0, 0)))
     else:

@@ -12,6 +12,7 @@ from thali.kernels._jit import jit
 from thali.kernels.weights.slabs import draw_slab, log_slab, slab_moments
 
 _SURE = 0.01  # the path begins with presences that are at least so far from 0 and 1
+_MANY, _ANY = 64, 0.05  # nodes of which few are visited, and the share of them that is picked whatever the scans say
 
 
 def _encode_scaled(
@@ -22,11 +23,12 @@ def _encode_scaled(
 
     log_odds (K) is the prior of each bit, (rate, precision, log_norm) the law of a weight (`slabs`). Features that A
     lacks add the variance unknown_var[j] with probability unknown_share[j]. A fifth of the scans is warm-up. Returns
-    (presence, expected codes, n_kept draws of the codes, log density). eq: own.encode-scaled. Cost O(K D + scans K^2).
+    (presence, expected codes, n_kept draws of the codes and of the whole variance, log density). eq: own.encode-scaled.
+    Cost O(K D + scans K^2).
     """
     K, n_dims = A.shape
     n_nodes = unknown_share.size
-    presence, codes, kept = np.zeros(K), np.zeros(K), np.zeros((n_kept, K))
+    presence, codes, kept, kept_var = np.zeros(K), np.zeros(K), np.zeros((n_kept, K)), np.zeros(n_kept)
     n_seen, square = 0, 0.0
     b = np.zeros(K)
     gram = np.zeros((K, K))
@@ -48,7 +50,9 @@ def _encode_scaled(
             terms[j] = _log_node_(j, square, n_seen, noise_var, unknown_var, log_nodes)
         top = terms.max()
         density = top + math.log(np.exp(terms - top).sum()) - 0.5 * n_seen * math.log(2.0 * math.pi)
-        return presence, codes, kept, density
+        for i in range(n_kept):
+            kept_var[i] = noise_var + unknown_var[_pick_(terms, rng.random())]
+        return presence, codes, kept, kept_var, density
     v, Gv = np.zeros(K), np.zeros(K)
     chance, centre, spread = np.full(K, 0.5), np.zeros(K), np.ones(K)  # where the path begins
     log_first = np.zeros(n_nodes)
@@ -74,10 +78,17 @@ def _encode_scaled(
             v[k] = new
         node = _draw_node_(_residual_(v, b, Gv, square), n_seen, noise_var, unknown_var, log_nodes, terms, rng)
         if scan >= warm:
-            visits[node] += 1.0
+            if n_nodes > _MANY:  # by their probabilities: single visits would say too little
+                top = terms.max()
+                total = np.exp(terms - top).sum()
+                for j in range(n_nodes):
+                    visits[j] += math.exp(terms[j] - top) / total
+            else:
+                visits[node] += 1.0
             i = (scan - warm) * n_kept // (n_scans - warm)
             for k in range(K):
                 kept[i, k] = v[k]
+            kept_var[i] = noise_var + unknown_var[node]
 
     # --- the density, by a path from independent weights
     for k in range(K):
@@ -86,7 +97,10 @@ def _encode_scaled(
         centre[k] = first[k] / total
         spread[k] = max(second[k] / total - centre[k] ** 2, 1e-12)
     for j in range(n_nodes):
-        log_first[j] = math.log((visits[j] + 1.0) / (n_scans - warm + n_nodes))
+        if n_nodes > _MANY:
+            log_first[j] = math.log((1.0 - _ANY) * visits[j] / (n_scans - warm) + _ANY / n_nodes)
+        else:
+            log_first[j] = math.log((visits[j] + 1.0) / (n_scans - warm + n_nodes))
     top = -np.inf
     sum_paths = 0.0
     for _ in range(n_paths):
@@ -145,7 +159,7 @@ def _encode_scaled(
             top = log_weight
         else:
             sum_paths += math.exp(log_weight - top)
-    return presence, codes, kept, top + math.log(sum_paths / n_paths)
+    return presence, codes, kept, kept_var, top + math.log(sum_paths / n_paths)
 
 
 def _change(k, step, K, gram, Gv):

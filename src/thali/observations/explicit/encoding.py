@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import expit, logsumexp
 
 from thali.core.codebook import Encoded
-from thali.core.observation import Engine
+from thali.observations.row_codes import RowCodes
 from thali.rng import make_generator
 
 Array = np.ndarray
@@ -23,7 +23,7 @@ _KEPT = 64  # codes of a row that stand for its posterior
 _BLOCK = 2**22  # likelihoods held at a time
 
 
-class RowEncoder(Engine):
+class RowEncoder(RowCodes):
     """What of Predictions follows from the likelihood of rows."""
 
     enumerated: ClassVar[int] = 8  # bits
@@ -64,9 +64,6 @@ class RowEncoder(Engine):
         rng = make_generator(0)
         Z = (rng.random((_DRAWS, K)) < expit(log_odds)).astype(np.uint8)
         return self.model.draw_codes(rng, Z).astype(float), np.full(_DRAWS, -math.log(_DRAWS))
-
-    def sample_codes(self, rng: np.random.Generator, encoded: Encoded, owner: Array) -> Array:
-        return encoded.sample(rng, owner)
 
     def expected_rows(self, encoded: Encoded, codebook: Any) -> Array:
         """The mean over codes from their posterior: means need not be linear in codes."""

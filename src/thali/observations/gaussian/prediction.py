@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from thali.core.codebook import Encoded
-from thali.core.observation import Engine
 from thali.kernels.bits.encode_rows import encode_rows
 from thali.kernels.bits.encode_sampled import encode_sampled
 from thali.observations.gaussian.codebook import GaussianCodebook
 from thali.observations.gaussian.model import GaussianModel
+from thali.observations.row_codes import RowCodes
 from thali.rng import make_generator
 
 Array = np.ndarray
@@ -24,7 +24,7 @@ _ENUMERATED = 8  # with more features new rows are encoded by sampling
 _SCANS, _DRAWS = 120, 120
 
 
-class GaussianPredictions(Engine):
+class GaussianPredictions(RowCodes):
     """CellMoments, and what of Predictions all Gaussian models share."""
 
     model: GaussianModel

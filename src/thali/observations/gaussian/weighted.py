@@ -15,7 +15,14 @@ from thali.core.binary import Array
 from thali.core.distributions import NormalOffset, PerDim
 from thali.core.observation import CodeKind
 from thali.core.protocols.engines.calibration import NoiseFloor
-from thali.core.protocols.engines.chains import BitEntropy, ChainRows, ConditionalRows, MarginalRows, StartRows
+from thali.core.protocols.engines.chains import (
+    BitEntropy,
+    ChainRows,
+    ConditionalRows,
+    MarginalRows,
+    SliceRows,
+    StartRows,
+)
 from thali.core.protocols.engines.mean_field import MeanFieldRows, ScaledFeatures
 from thali.core.protocols.engines.predictions import CellMoments, Predictions
 from thali.core.spec import hyper, positive, setting
@@ -52,6 +59,7 @@ class WeightedGaussian(NoisyGaussian):
             MarginalRows: WeightedMarginal,
             BitEntropy: WeightedSweeps,
             ConditionalRows: WeightedSweeps,
+            SliceRows: WeightedSweeps,
             MeanFieldRows: MeanFieldWeights,
             ScaledFeatures: MeanFieldWeights,
             NoiseFloor: UniquenessFloor,

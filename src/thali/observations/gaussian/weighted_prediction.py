@@ -58,14 +58,14 @@ class WeightedPredictions(GaussianPredictions):
         presence, codes = np.zeros((len(X), len(features))), np.zeros((len(X), len(features)))
         draws, log_density = np.zeros((len(X), _KEPT, len(features))), np.zeros(len(X))
         for n in range(len(X)):
-            presence[n], codes[n], draws[n], log_density[n] = encode_scaled(
+            presence[n], codes[n], draws[n], _, log_density[n] = encode_scaled(
                 Y[n], seen[n], features, log_odds, noise, shares, float(model.feature_var) * powers, *model.law,
                 _SCANS, _KEPT, _PATHS, _TEMPERATURES, make_generator(0),
             )  # fmt: skip
         return Encoded(presence, codes * scales, log_density - change, draws * scales)
 
-    def sample_codes(self, rng: Generator, encoded: Encoded, owner: Array) -> Array:
-        return encoded.sample(rng, owner)
+    def codes_of(self, rng: Generator, Z: Array, codebook: WeightedCodebook) -> Array:
+        return Z * self.model.draw_weights(rng, Z.shape) * codebook.scales
 
     def unknown_power(self, rng: Generator, n_unknown: Array | int, n_rows: int) -> Array:
         counts = np.broadcast_to(np.asarray(n_unknown, dtype=np.int64), n_rows)

@@ -12,11 +12,11 @@ from scipy.special import gammaln, xlogy
 
 from thali.core.binary import Array
 from thali.core.codebook import Encoded, with_weights
-from thali.core.observation import Engine
 from thali.core.protocols.engines.mean_field import Family
 from thali.observations.poisson.codebook import CountCodebook
 from thali.observations.poisson.data import CountData
 from thali.observations.poisson.mean_field import FeatureFactors, PoissonMeanField
+from thali.observations.row_codes import RowCodes
 from thali.rng import make_generator
 
 if TYPE_CHECKING:  # which builds on this module
@@ -28,7 +28,7 @@ _IMPOSSIBLE = -1e6  # log density of counts in a row that has no feature, in pla
 _RARE = 0.01  # least probability with which either value of a bit is drawn for that
 
 
-class PoissonPredictions(Engine):
+class PoissonPredictions(RowCodes):
     """Predictions of a Poisson-gamma model."""
 
     model: "PoissonGamma"
@@ -185,6 +185,3 @@ class PoissonPredictions(Engine):
             values = np.asarray(rng.standard_gamma(shape, rates.shape[1])) / rate
             rates[i] += w * values
             total[i] += w * (values.sum() + rng.standard_gamma(shape * max(n_seen - len(values), 0) + 1e-300) / rate)
-
-    def sample_codes(self, rng: np.random.Generator, encoded: Encoded, owner: Array) -> Array:
-        return encoded.sample(rng, owner)

@@ -66,7 +66,7 @@ class Chains(Shape):
         if task.data is None:
             task.data = model.observation.engine(ChainRows).prepare(self.job.X)
         if task.state is None:
-            n_rows = self.job.X.shape[0]
+            n_rows = model.observation.n_owners(self.job.X.shape)
             task.state = inference.init(task.rng, model, task.data, n_rows, partial(_tick, task, clock))
         task.state, info = inference.step(task.rng, task.state, model, task.data)
         task.infos.append(info)

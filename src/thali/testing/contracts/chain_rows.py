@@ -7,7 +7,16 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from thali.core.protocols.engines.chains import AuxiliaryRows, ChainRows, MarginalRows, OwnStart, StartRows
+from thali.core.protocols.engines.chains import (
+    AuxiliaryRows,
+    ChainRows,
+    FactorStart,
+    FreshRows,
+    MarginalRows,
+    OwnStart,
+    ShownRows,
+    StartRows,
+)
 from thali.core.protocols.engines.predictions import Predictions
 from thali.observations.explicit.marginal import N_DRAWS as SIMULATED
 from thali.observations.explicit.marginal import ExplicitMarginal
@@ -187,3 +196,31 @@ def check_own_start(example: Example) -> None:
             assert example.observation.code_kind != "positive" or (codes >= 0).all(), "A code is negative."
         few = example.observation.engine(OwnStart).start_codes(example.rng, data, 2, lambda: True)
         assert few.shape == (len(BITS), 2), f"Without time it gives codes of shape {few.shape}."
+
+
+def check_factor_start(example: Example) -> None:
+    with contract("start_factors must give a column for each owner of bits, NaN where a cell is missing."):
+        data, _ = example.placed(example.holes)
+        Y = example.observation.engine(FactorStart).start_factors(data)
+        assert Y.shape[1] == len(BITS), f"It gives {Y.shape[1]} columns for {len(BITS)}."
+        assert np.isnan(Y).sum() == np.isnan(example.holes).sum(), "NaN is elsewhere."
+
+
+def check_fresh_rows(example: Example) -> None:
+    engine, rows = example.observation.engine(FreshRows), example.observation.engine(ChainRows)
+    with contract("refresh must give row variables that check accepts, with the same codes."):
+        data, local = example.placed(example.holes)
+        with unchanged(X=example.holes, local=local):
+            new = engine.refresh(example.rng, data, local)
+        rows.check(data, new)
+        assert near(rows.codes(new), rows.codes(local)), "Its codes are others."
+
+
+def check_shown_rows(example: Example) -> None:
+    engine, rows = example.observation.engine(ShownRows), example.observation.engine(ChainRows)
+    with contract("shown must give row variables that check accepts, and that it shows as they are."):
+        data, local = example.placed()
+        with unchanged(local=local):
+            once = engine.shown(local)
+        rows.check(data, once)
+        assert same(engine.shown(once), once), "Shown again, they are others."

@@ -11,8 +11,11 @@ from thali.errors import InvalidParameterError
 from thali.testing.contracts.chain_rows import (
     check_auxiliary_rows,
     check_chain_rows,
+    check_factor_start,
+    check_fresh_rows,
     check_marginal_rows,
     check_own_start,
+    check_shown_rows,
     check_start_rows,
 )
 from thali.testing.contracts.column_moves import check_bit_entropy, check_column_moves
@@ -26,6 +29,8 @@ from thali.testing.contracts.sweeps import (
     check_conditional_rows,
     check_importance_rows,
     check_parallel_rows,
+    check_proposed_rows,
+    check_slice_rows,
 )
 from thali.testing.contracts.telling import check_stored
 
@@ -37,6 +42,11 @@ CONTRACTS: dict[type, Callable[[Example], None]] = {
     chains.OwnStart: check_own_start,
     chains.CollapsedRows: check_collapsed_rows,
     chains.ConditionalRows: check_conditional_rows,
+    chains.SliceRows: check_slice_rows,
+    chains.ProposedRows: check_proposed_rows,
+    chains.FreshRows: check_fresh_rows,
+    chains.ShownRows: check_shown_rows,
+    chains.FactorStart: check_factor_start,
     chains.ImportanceRows: check_importance_rows,
     chains.ParallelRows: check_parallel_rows,
     chains.ColumnMoves: check_column_moves,

@@ -6,6 +6,7 @@ import math
 import numpy as np
 from scipy.special import expit
 
+from thali.core.codebook import Codebook
 from thali.core.protocols.engines.chains import AuxiliaryRows, ChainRows, MarginalRows
 from thali.core.protocols.engines.predictions import CellMoments, Predictions
 from thali.testing.contracts.example import BITS, Example
@@ -58,14 +59,15 @@ def _check_cells(example: Example) -> None:
             some = engine.log_cells(example.holes, fitted, book)
         assert near(some[seen], whole[seen]), "It changed where other cells are missing."
     with contract("sample_rows must draw from the density that log_cells says."), unchanged(book=book):
-        many = engine.sample_rows(example.rng, np.repeat(codes, example.n_draws, axis=0), book, 0)
+        second = _second(book, example.n_draws)
+        many = engine.sample_rows(example.rng, np.repeat(codes, example.n_draws, axis=0), second, 0)
         assert np.shape(many) == (example.n_draws, n_dims), f"Got shape {np.shape(many)}."
         for d in range(n_dims):
 
             def log_density(values: Array, d: int = d) -> Array:
                 rows = np.repeat(many[:1], len(values), axis=0)
                 rows[:, d] = values
-                return engine.log_cells(rows, np.repeat(codes, len(values), axis=0), book)[:, d]
+                return engine.log_cells(rows, np.repeat(codes, len(values), axis=0), _second(book, len(values)))[:, d]
 
             check_law(many[:, d], log_density)
     with contract("means, counted from the origin, must be the mean of what sample_rows draws."), unchanged(book=book):
@@ -81,6 +83,11 @@ def _check_cells(example: Example) -> None:
             wanted = joint - marginal.log_marginal(example.X, fitted)
             got = float(engine.log_cells(new, codes, book).sum())
             assert near(got, wanted, 1e-6), f"It is {got}, log_marginal says {wanted}."
+
+
+def _second(book: Codebook, n: int) -> Codebook:
+    """The codebook of so many rows, each of them the second that was fitted."""
+    return book.rows(np.ones(n, dtype=np.int64))
 
 
 def _check_encoding(example: Example) -> None:

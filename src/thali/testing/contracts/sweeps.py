@@ -19,6 +19,8 @@ from thali.core.protocols.engines.chains import (
     ConditionalRows,
     ImportanceRows,
     ParallelRows,
+    ProposedRows,
+    SliceRows,
 )
 from thali.testing.contracts.example import BITS, Example
 from thali.testing.contracts.telling import contract, same, unchanged
@@ -30,6 +32,7 @@ Sweep = Callable[[Any, np.random.Generator, Any, Any, RowOdds], Any]  # (observa
 _CHANCE = 0.4  # of a bit
 _FEWEST = 200  # replicates
 _CANDIDATES = 3
+_PROPOSAL = (2.0, 0.2)
 
 
 def check_collapsed_rows(example: Example) -> None:
@@ -47,7 +50,16 @@ def check_conditional_rows(example: Example) -> None:
         "conditional_sweep",
         lambda model, rng, data, local, odds: model.engine(ConditionalRows).conditional_sweep(rng, data, local, odds),
     )
-    _check_weighted_sweep(example)
+
+
+def check_proposed_rows(example: Example) -> None:
+    _check_sweep(
+        example,
+        "proposed_sweep",
+        lambda model, rng, data, local, odds: model.engine(ProposedRows).proposed_sweep(
+            rng, data, local, odds, *_PROPOSAL
+        ),
+    )
 
 
 def check_importance_rows(example: Example) -> None:
@@ -110,8 +122,8 @@ def _check_sound(rows: Any, data: Any, local: Any) -> None:
     rows.check(data, local)
 
 
-def _check_weighted_sweep(example: Example) -> None:
-    engine, rows = example.observation.engine(ConditionalRows), example.observation.engine(ChainRows)
+def check_slice_rows(example: Example) -> None:
+    engine, rows = example.observation.engine(SliceRows), example.observation.engine(ChainRows)
     with contract("weighted_sweep must leave its arguments as they were, and bits whose weight is below the level."):
         data, local = example.placed(example.holes)
         used, unused = np.array([0.5, 0.4]), np.array([0.3, 0.2])

@@ -38,6 +38,20 @@ class ChainRows(Protocol):
         """What is needed to predict."""
 
 
+class FreshRows(Protocol):
+    """Row variables that `resample` leaves out of account, so that hyperparameters move more freely."""
+
+    def refresh(self, rng: Generator, data: Data, local: Local) -> Local:
+        """Those variables drawn given all else, with the hyperparameters of this concrete model."""
+
+
+class ShownRows(Protocol):
+    """Row variables of which a posterior keeps a simpler form that says the same."""
+
+    def shown(self, local: Local) -> Local:
+        """That form."""
+
+
 class StartRows(Protocol):
     """Where chains begin."""
 
@@ -63,6 +77,13 @@ class OwnStart(Protocol):
         `is_over()` is asked now and then; once it is true, the codes that there are will do."""
 
 
+class FactorStart(Protocol):
+    """A model of factors with Gaussian values: its chains begin at an ordinary factor analysis."""
+
+    def start_factors(self, data: Data) -> Array:
+        """What to analyse, (n_samples, n_owners), NaN where missing: the loadings are those of the owners of bits."""
+
+
 class CollapsedRows(Protocol):
     """Features integrated out of the draw of a row's bits. Concrete models only."""
 
@@ -85,6 +106,10 @@ class ConditionalRows(Protocol):
     def conditional_sweep(self, rng: Generator, data: Data, local: Local, odds: RowOdds) -> Local:
         """Draw the features given the codes, then every row's bits and what else is local given the features."""
 
+
+class SliceRows(Protocol):
+    """Bits given the weights of features, of which a slice leaves finitely many. Concrete models only."""
+
     def weighted_sweep(
         self, rng: Generator, data: Data, local: Local, used: Array, unused: Array, level: float = 0.0
     ) -> Local:
@@ -93,6 +118,16 @@ class ConditionalRows(Protocol):
         It keeps the law of a slice below the smallest weight in use; columns that no row has in the end are dropped.
         Bits of columns whose weight is below `level` stay as they are.
         """
+
+
+class ProposedRows(Protocol):
+    """Features that a row alone has, exchanged for another set of them by Metropolis-Hastings."""
+
+    def proposed_sweep(
+        self, rng: Generator, data: Data, local: Local, odds: RowOdds, boost: float, single: float
+    ) -> Local:
+        """As `conditional_sweep`, but those features are proposed from their prior: Poisson many with `boost` times its
+        rate, or with probability `single` one."""
 
 
 class ImportanceRows(Protocol):

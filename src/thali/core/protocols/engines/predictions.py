@@ -14,7 +14,13 @@ class Predictions(Protocol):
     codebook_kind: type[Codebook]
 
     def codes(self, Z: Array, codebook: Book) -> Array:
-        """The codes of a draw of which Z (without empty columns) and the codebook were kept."""
+        """The codes of the fitted rows in a draw of which Z (without empty columns) and the codebook were kept."""
+
+    def marks(self, Z: Array, codebook: Book) -> Array:
+        """What tells the features of a draw apart, whatever their order: the codes of all that own bits."""
+
+    def new_codes(self, rng: Generator, codebook: Book, log_odds: Array, n_rows: int) -> Array:
+        """Codes of so many new rows of which nothing is known."""
 
     def definite(self, rng: Generator, codebook: Book) -> Book:
         """The codebook with features drawn, if `encode` takes them as given; else as it is."""
@@ -25,6 +31,10 @@ class Predictions(Protocol):
 
     def sample_codes(self, rng: Generator, encoded: Encoded, owner: Array) -> Array:
         """Codes of the encoded rows `owner` from their posterior."""
+
+    def sample_like(self, rng: Generator, encoded: Encoded, owner: Array, codebook: Book, known: Array) -> Array:
+        """Rows like the encoded ones `owner`: with codes, and what else is a row's own, from their posterior; and an
+        unknown feature, but with probability known[owner]."""
 
     def features_var(self, codebook: Book) -> Array:
         """Posterior variance of each feature's values, (n_features, n_dims)."""

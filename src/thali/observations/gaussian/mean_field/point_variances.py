@@ -58,7 +58,9 @@ def _noise_per_dim(spec: Any, q: GaussianFeatures, statistics: GaussianSums, lef
     floor, law, noise = spec.floor(len(left)), spec.noise_var, q.noise
     for _ in range(_LEVELS):
         precision = np.sum(1.0 / law.in_units(noise))
-        level = (law.level.shape + law.shape * len(noise)) / (law.level.rate + law.shape * precision)
+        level = law.level
+        if is_distribution(level):
+            level = (level.shape + law.shape * len(noise)) / (level.rate + law.shape * precision)
         # eq: own.noise-point-per-dim
         new = (law.centres(level) + 0.5 * square) / (law.shape + 1.0 + 0.5 * statistics.n_observed)
         new = np.maximum(new, floor)
