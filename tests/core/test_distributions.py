@@ -151,7 +151,10 @@ def test_variances_of_features(level, rng):
 
     wanted = given(0.8)
     if level is LEVEL:
-        joint = lambda t: math.exp(given(math.exp(t)) + LEVEL.log_prob(math.exp(t)) + t)  # noqa: E731
+
+        def joint(t):
+            return math.exp(given(math.exp(t)) + LEVEL.log_prob(math.exp(t)) + t)
+
         wanted = math.log(quad(joint, -25, 10, limit=200, epsabs=0)[0])
         cdf, _ = cdf_of(joint, -25.0, 8.0)
         assert kstest(np.log([law.draw_level(rng, precisions) for _ in range(N)]), cdf).pvalue > P_VALUE
