@@ -158,13 +158,28 @@ def interrupt_at(number, n_steps, which=signal.SIGINT):
     return keep
 
 
+def interrupt_when_all_have(n_steps, n_chains, which):
+    """A `keep` that sends the signal once every chain is so far: one that has none yet would be dropped."""
+    far, sent = set(), threading.Event()
+
+    def keep(chain, is_last):
+        if len(chain.infos) >= n_steps:
+            far.add(chain.number)
+        if len(far) == n_chains and not is_last and not sent.is_set():
+            sent.set()
+            os.kill(os.getpid(), which)
+            time.sleep(0.3)
+
+    return keep
+
+
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_a_signal_keeps_what_was_drawn(X, n_jobs, which):
     """Of one chain; of several, the draws that each of them has."""
     before = signal.getsignal(which)
     endless = short(n_warmup=0, n_draws=10**9)
-    result = run(X, endless, n_chains=n_jobs, n_jobs=n_jobs, keep=interrupt_at(0, 40, which))
+    result = run(X, endless, n_chains=n_jobs, n_jobs=n_jobs, keep=interrupt_when_all_have(40, n_jobs, which))
     assert signal.getsignal(which) is before
     assert result.stopped_by == "interrupt"
     assert 1 <= result.posterior.n_draws == result.history["log_joint"].shape[1]
