@@ -238,7 +238,7 @@ class TestAnswers:
         room = [len(prior.expected_weights(state.weights)) for state in (states[0], states[-1])]
         assert room[0] < 8 <= states[-1].n_features < room[1]
         assert largest_fall(states) <= 1e-9
-        found = data.problem.model.observation.engine(MeanFieldRows).codebook(states[-1].q).features
+        found = data.problem.model.observation.engine(MeanFieldRows).expected_features(states[-1].q)
         both = np.corrcoef(np.vstack([features, found]))
         assert (both[:8, 8:].max(axis=1) > 0.9).sum() >= 7
 

@@ -98,7 +98,11 @@ def test_signs_change_together(kind, family, missing):
     )
     _, statistics = fit.model.engine(MeanFieldRows).update_rows(fit.data, turned[0], turned[1], np.zeros(2), 0)
     assert all(np.allclose(a, b) for a, b in zip(statistics, turned[2], strict=True))
-    shown = fit.model.engine(ScaledFeatures).turned(fit.q, fit.model.engine(ScaledFeatures).signs(fit.q)).mean[:2]
+    shown = (
+        fit.model.engine(ScaledFeatures)
+        .turned(fit.q, fit.model.engine(ScaledFeatures).signs(fit.q, [fit.local]))
+        .mean[:2]
+    )
     assert (shown[range(2), np.abs(shown).argmax(axis=1)] > 0).all()
 
 
@@ -183,7 +187,7 @@ def test_draws_have_the_moments_of_q(kind, family, rng):
 def test_new_rows_are_encoded_with_the_codebook(kind):
     X, codes = some_data(kind, n_rows=80, noise=0.3)
     fit = Fit(BetaBernoulli(n_features=2), KINDS[kind](noise_floor=0.0).adapt(X), X, Family(), codes).run(60)
-    book = fit.model.engine(MeanFieldRows).codebook(fit.q)
+    book = fit.model.engine(MeanFieldRows).codebook(fit.q, fit.local)
     encoded = fit.q.observation.engine(Predictions).encode(X[:20], book, fit.prior.expected_log_odds(fit.weights), 0.0)
     assert np.abs(encoded.presence - fit.local.z_prob[:20]).mean() < 0.15
     assert (

@@ -144,7 +144,7 @@ def test_what_is_left_and_what_predicts(rng):
     observation.require_concrete("test")
     left = fit.model.engine(MeanFieldRows).unexplained(fit.data, fit.q, fit.local)
     codes = fit.model.engine(MeanFieldRows).expected_codes(fit.local)
-    book = fit.model.engine(MeanFieldRows).codebook(fit.q)
+    book = fit.model.engine(MeanFieldRows).codebook(fit.q, fit.local)
     expected = X - observation.reconstruct(codes, book.features)
     np.testing.assert_allclose(left, np.where(np.isnan(X), 0.0, expected), atol=1e-9)
     encoded = observation.engine(Predictions).encode(X, book, fit.prior.expected_log_odds(fit.weights), 0.0)

@@ -117,7 +117,7 @@ def test_codes(rng):
         run.model.engine(MeanFieldRows).expected_codes(run.local).ravel(),
     )
     assert np.abs(z).max() < z_limit(18)
-    book = run.model.engine(MeanFieldRows).codebook(run.q)
+    book = run.model.engine(MeanFieldRows).codebook(run.q, run.local)
     np.testing.assert_allclose(book.features, run.q.mean)
     np.testing.assert_allclose(book.log_features, run.q.log_mean)
     np.testing.assert_allclose(book.features_spread, run.q.mean / run.q.a_rate)

@@ -27,7 +27,7 @@ from thali.core.protocols.engines.chains import (
     SliceRows,
     StartRows,
 )
-from thali.core.protocols.engines.mean_field import MeanFieldRows, ScaledFeatures
+from thali.core.protocols.engines.mean_field import FeatureDraws, MeanFieldRows, ScaledFeatures
 from thali.core.protocols.engines.particles import ParticleRows
 from thali.core.protocols.engines.point import PointRows
 from thali.core.protocols.engines.predictions import CellMoments, Predictions
@@ -395,7 +395,22 @@ MUTANTS = [
         "draw_rows and expected_codes",
     ),
     (COUNTS, MeanFieldRows, {"check": lambda o, s, q, loc: o.check(s, q, loc._replace(w_on=-loc.w_on))}, "check must"),
-    (WEIGHTED, ScaledFeatures, {"signs": lambda o, s, q: 2 * o.signs(s, q)}, "signs must be -1 or 1"),
+    (WEIGHTED, ScaledFeatures, {"signs": lambda o, s, q, p: 2 * o.signs(s, q, p)}, "signs must be -1 or 1"),
+    (SPARSE, ScaledFeatures, {"signs": lambda o, s, q, p: 2 * o.signs(s, q, p)}, "signs must be -1 or 1"),
+    (
+        SPARSE,
+        ScaledFeatures,
+        {"turned": lambda o, s, part, f: o.turned(s, part, f**2 if hasattr(part, "family") else f)},
+        "signs must be -1 or 1 for each feature, and leave",
+    ),
+    (SPARSE, FeatureDraws, {"draw_values": lambda o, s, rng, q, c: -o.draw_values(s, rng, q, c)}, "draw_values must"),
+    (
+        SPARSE,
+        MeanFieldRows,
+        {"update_features": lambda o, s, q, sums: o.update_features(s, q, sums._replace(cross=2 * sums.cross))},
+        "update_features must not lower the bound",
+    ),
+    (SPARSE, MeanFieldRows, {"expected_features": lambda o, s, q: q.mean[:1]}, "expected_features must have"),
     (WEIGHTED, ScaledFeatures, {"stretch": lambda o, s, q, loc: -o.stretch(s, q, loc)}, "stretch must give a positive"),
     (
         NORMAL,

@@ -24,6 +24,7 @@ from thali.core.protocols.engines.chains import (
     ShownRows,
     StartRows,
 )
+from thali.core.protocols.engines.mean_field import FeatureDraws, MeanFieldRows, ScaledFeatures
 from thali.core.protocols.engines.predictions import Predictions
 from thali.core.registry import stored
 from thali.core.spec import Domain, hyper, is_distribution, one_of, positive, setting
@@ -34,6 +35,7 @@ from thali.observations.gaussian.domains import offset_domain, origin_domain, sc
 from thali.observations.gaussian.origin import locate
 from thali.observations.gaussian.scale import usual_cells
 from thali.observations.gaussian.variances import draw_truncated_inverse_gamma
+from thali.observations.sparse.mean_field import SparseMeanField
 from thali.observations.sparse.prediction import ScorePredictions
 from thali.observations.sparse.row_prediction import LoadingPredictions
 from thali.observations.sparse.rows import SparseChain
@@ -98,6 +100,9 @@ class SparseFactorAnalysis(Observation):
             ConditionalRows: SparseSweeps,
             ProposedRows: SparseSweeps,
             Predictions: ScorePredictions,
+            MeanFieldRows: SparseMeanField,
+            ScaledFeatures: SparseMeanField,
+            FeatureDraws: SparseMeanField,
         }
     )
 
@@ -105,6 +110,11 @@ class SparseFactorAnalysis(Observation):
         if capability is Predictions and self.sparse == "rows":
             return LoadingPredictions
         return super()._engine_kind(capability)
+
+    def why_not(self, capability: type) -> str:
+        if capability is MeanFieldRows and self.learns_noise and self.noise_floor > 0:
+            return f"with noise_floor = {self.noise_floor:g} the factor of the noise has no closed form; leave it out."
+        return ""
 
     # ---- declared facts
 

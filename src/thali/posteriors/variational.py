@@ -46,8 +46,13 @@ class Variational(Posterior):
         return self.q.n_rows
 
     @property
+    def n_owners(self) -> int:
+        return self.n_rows if self.q.by_rows else self.q.n_owners
+
+    @property
     def z_prob(self) -> Array:
-        """P(row has feature) under q, (n_rows, n_features): of all features, persistent or not."""
+        """P(row has feature) under q, (n_rows, n_features): of all features, persistent or not; of dims, if these own
+        the bits."""
         return self.q.z_prob
 
     @property
@@ -58,7 +63,7 @@ class Variational(Posterior):
     def ibp_bound(self) -> float | None:
         """The bound of the infinite model, of which `bound` has a truncation; None if the prior knows none."""
         known = getattr(self.model.prior, "tail_correction", None)
-        correction = None if known is None else known(self.factors.weights, self.n_rows)
+        correction = None if known is None else known(self.factors.weights, self.n_owners)
         return None if correction is None else self.bound + correction
 
     # ---- one draw
@@ -74,15 +79,25 @@ class Variational(Posterior):
         """Z of one draw, (n_rows, n_features) uint8; features that no row has in it included."""
         return self._draw(chain, draw)[0]
 
+    @property
+    def _least(self) -> int:
+        """Rows, or dims, that a feature in use has: what one dim has alone is part of its noise."""
+        return 1 if self.q.by_rows else 2
+
     def _used(self, chain: int, draw: int) -> Array:
-        return np.flatnonzero(self.Z(chain, draw).any(axis=0))
+        return np.flatnonzero(column_counts(self.Z(chain, draw)) >= self._least)
 
     def bits(self, chain: int, draw: int) -> Array:
-        """Z of one draw without empty columns."""
+        """Z of one draw without columns that are not in use."""
         return self.Z(chain, draw)[:, self._used(chain, draw)]
 
     def codes(self, chain: int, draw: int) -> Array:
-        """Codes of the fitted rows in one draw: its bits, or its weights where they are on."""
+        """Codes of the fitted rows in one draw: its bits, or its weights where they are on; or the expected scores."""
+        codes = self._draw(chain, draw)[1] if self.q.by_rows else self.q.codes
+        return codes[:, self._used(chain, draw)]
+
+    def marks(self, chain: int, draw: int) -> Array:
+        """What tells the features of one draw apart: the codes of all that own bits."""
         return self._draw(chain, draw)[1][:, self._used(chain, draw)]
 
     def codebook(self, chain: int, draw: int) -> Codebook:
@@ -93,10 +108,10 @@ class Variational(Posterior):
         return self.q.model
 
     def fitted_draws(self, rows: Array, limit: int) -> Iterator[tuple[Observation, Array, Codebook]]:
-        local, rng = self.q.rows(rows), make_generator(_SEED)
-        for _ in range(limit):
-            codes = self.q.engine.draw_rows(rng, local)[1]
-            yield self.q.model.observation, codes, self.q.codebook
+        drawn = self.q.drawn_codes(make_generator(_SEED), rows, limit)
+        book = self.q.codebook.rows(rows)
+        for codes in drawn:
+            yield self.q.model.observation, codes, book
 
     def fitted_mean(self, rows: Array) -> Array:
         """Expected cells of these fitted rows."""
@@ -109,7 +124,7 @@ class Variational(Posterior):
         Z = (self.Z(0, i) for i in range(self.n_draws))
         counts = [column_counts(z) for z in Z]
         draws = {
-            "n_features": np.array([[np.count_nonzero(n) for n in counts]]),
+            "n_features": np.array([[np.count_nonzero(n >= self._least) for n in counts]]),
             "n_on": np.array([[n.sum() for n in counts]]),
         }
         for part in ("prior", "observation"):
@@ -122,7 +137,7 @@ class Variational(Posterior):
 
     @property
     def k_posterior(self) -> dict[int, float]:
-        """P(number of features that some row has = K): features are independent under q."""
+        """P(number of features in use = K): features are independent under q."""
         law = np.ones(1)
         for chance in self.q.in_use:
             law = np.append(law, 0.0) * (1 - chance) + np.append(0.0, law) * chance  # eq: own.poisson-binomial
@@ -136,8 +151,9 @@ class Variational(Posterior):
         columns = order[self.q.in_use[order] > PERSISTENT]
         chance = self.q.in_use[columns]
         spread = self.q.model.observation.engine(Predictions).features_var(self.q.codebook.columns(columns))
-        presence = np.asarray(self.z_prob, dtype=float)[:, columns] / chance
-        codes = presence if self.codes_are_bits else np.asarray(self.q.codes, dtype=float)[:, columns] / chance
+        presence = self.q.presence(columns)
+        given = chance if self.q.by_rows else 1.0  # scores are there whether or not a dim has the factor
+        codes = presence if self.codes_are_bits else np.asarray(self.q.codes, dtype=float)[:, columns] / given
         return Consensus(0, 0, columns, chance, chance, presence, codes, np.sqrt(spread), np.array([len(columns)]))
 
     @property
@@ -155,9 +171,11 @@ class Variational(Posterior):
 
         Unknown are the features that the truncation leaves unused, and those that are not among `columns`.
         """
+        columns = np.arange(self.z_prob.shape[1]) if columns is None else columns
+        if not self.q.by_rows:  # a new row brings no bits
+            return Predictor(self.q.model.observation, self.q.codebook.columns(columns), np.zeros(len(columns)), 0.0)
         weights = self.model.prior.expected_weights(self.factors.weights)
         weights = np.clip(weights, 1e-300, 1 - 1e-16)
-        columns = np.arange(self.z_prob.shape[1]) if columns is None else columns
         rate = float(np.delete(weights, columns).sum()) if self.q.has_bits else 0.0  # else it has them already
         book = self.q.codebook.columns(columns)
         return Predictor(self.q.model.observation, book, logit(weights[columns]), rate)

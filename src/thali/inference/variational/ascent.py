@@ -67,7 +67,8 @@ class State(NamedTuple):
 def split_rows(model: Model, X: Any, family: Family, n_parts: int = 1) -> Problem:
     """The data in n_parts or more, by their size alone: so sums over parts do not depend on the number of threads."""
     data = model.observation.engine(MeanFieldRows).row_data(X)
-    size = min(max(_CELLS // X.shape[1], _FEWEST), -(-len(data) // n_parts))
+    n_cells = X.shape[0] * X.shape[1] // max(len(data), 1)
+    size = min(max(_CELLS // max(n_cells, 1), _FEWEST), -(-len(data) // n_parts))
     starts = np.append(np.arange(0, len(data), size), len(data))
     parts = tuple(data.part(int(a), int(b)) for a, b in itertools.pairwise(starts))
     return Problem(model, data, parts, starts, family)
@@ -110,7 +111,7 @@ def strongest(problem: Problem, codes: Array, limit: int) -> Array:
 
 def explained(problem: Problem, q: Any, statistics: Any) -> Array:
     """How much of the data each feature explains, about: expected rows that have it times its square."""
-    features = problem.engine.codebook(q).features
+    features = problem.engine.expected_features(q)
     return statistics.counts * np.einsum("kd,kd->k", features, features)
 
 

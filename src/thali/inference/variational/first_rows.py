@@ -21,7 +21,7 @@ def first_rows(problem: Problem, q: Any, weights: Any, n_features: int) -> tuple
     if not n_features:
         return tuple(problem.engine.init_rows(part, np.zeros((len(part), 0))) for part in problem.parts)
     chance = problem.model.prior.expected_weights(weights)[:n_features]
-    inverse = np.linalg.pinv(problem.engine.codebook(q).features, rcond=_SINGULAR)
+    inverse = np.linalg.pinv(problem.engine.expected_features(q), rcond=_SINGULAR)
     local = tuple(_least_squares(problem, part, q, chance, inverse) for part in problem.parts)
     for temperature in _TEMPERATURES:
         local, _ = local_step(problem, problem.engine.annealed(q, temperature), weights, local)

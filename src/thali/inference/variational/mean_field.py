@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from thali.core.model import Model
-from thali.core.protocols.engines.chains import ChainRows, OwnStart, StartRows
+from thali.core.protocols.engines.chains import ChainRows, FactorStart, OwnStart, StartRows
 from thali.core.protocols.engines.mean_field import Family, MeanFieldRows, ScaledFeatures
 from thali.core.protocols.prior import AdaptiveWeights, VariationalWeights
 from thali.core.registry import stored
 from thali.core.spec import Domain, Spec, at_least, not_negative, one_of, setting
 from thali.errors import InvalidParameterError
+from thali.inference.starts.factors import factor_start
 from thali.inference.starts.given import given_codes, is_given, start_domain
 from thali.inference.starts.spectral import low_rank_completion, source_start, spectral_start, start_units
 from thali.inference.variational.ascent import (
@@ -113,7 +114,7 @@ class MeanField(Spec):
 
     def prepare(self, model: Model, X: Array) -> MeanFieldData:
         family = Family(self.bits, self.features, self.codes, self.precision)
-        n_features, can_grow, prior = self._room(model.prior, X.shape[0])
+        n_features, can_grow, prior = self._room(model.prior, model.observation.n_owners(X.shape))
         model = Model(prior, model.observation)
         problem = split_rows(model, X, family, _STAGES if self.gradual else 1)
         matrix, observation = None, model.observation
@@ -192,6 +193,8 @@ class MeanField(Spec):
             return codes if are_bits else codes * rng.choice([-1.0, 1.0], size=(n_rows, n))
         if matrix is None:
             return self._sampled_codes(rng, data)
+        if observation.has(FactorStart):
+            return factor_start(rng, matrix.T, min(data.scope.n_features, n_rows), is_over)
         if not are_bits:
             return source_start(rng, matrix)
         return spectral_start(rng, matrix, has_offset=data.problem.has_offset).astype(float)
@@ -237,7 +240,7 @@ class MeanField(Spec):
         observation = data.problem.model.observation
         if observation.has(ScaledFeatures):
             engine = observation.engine(ScaledFeatures)
-            signs = engine.signs(q)
+            signs = engine.signs(q, [whole])
             whole, q = engine.turned(whole, signs), engine.turned(q, signs)
         return Variational(Approximation(data.problem.model, Factors(whole, q, weights, bound)))
 

@@ -193,7 +193,7 @@ def _sum(rng: Generator, problem: Problem, state: State) -> Change | None:
     if state.n_features < 2:
         return None
     engine = problem.engine
-    features = engine.codebook(state.q).features
+    features = engine.expected_features(state.q)
     features = features / np.linalg.norm(features, axis=1, keepdims=True)
     chance = (0.02 + (features @ features.T) ** 2) * (1.0 - np.eye(len(features)))
     pair = divmod(int(rng.choice(chance.size, p=chance.ravel() / chance.sum())), len(features))

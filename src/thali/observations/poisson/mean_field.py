@@ -265,7 +265,13 @@ class PoissonMeanField(Engine):
         if not all((values > 0).all() for values in (*local[1:], q.a_shape, q.a_rate)):
             raise ValueError("its gamma factors have parameters that are not positive")
 
-    def codebook(self, q: FeatureFactors) -> CountCodebook:
+    def expected_features(self, q: FeatureFactors) -> Array:
+        return q.mean
+
+    def concrete(self, q: FeatureFactors, local: RowFactors) -> "PoissonGamma":
+        return q.observation  # type: ignore[no-any-return]
+
+    def codebook(self, q: FeatureFactors, local: RowFactors) -> CountCodebook:
         """Without counts: those are known to who has the factors of the rows."""
         return of_gamma(q.a_shape, q.a_rate, np.zeros(len(q.a_shape)))
 

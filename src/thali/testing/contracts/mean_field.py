@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 
 from thali.core.protocols.engines.chains import MarginalRows
-from thali.core.protocols.engines.mean_field import Family, MeanFieldRows, ScaledFeatures
+from thali.core.protocols.engines.mean_field import Family, FeatureDraws, MeanFieldRows, ScaledFeatures
 from thali.core.protocols.engines.predictions import Predictions
 from thali.core.statistics import add
 from thali.testing.contracts.example import BITS, Example
 from thali.testing.contracts.telling import check_stored, contract, near, unchanged
+from thali.testing.zscores import z_limit
 
 Array = np.ndarray
 
@@ -121,9 +122,12 @@ def _check_results(example: Example, q: Any, local: Any) -> None:
         assert observation.code_kind != "positive" or np.all(expected >= 0), "One is negative."
     with contract("check must raise no error for the factors of a fit."), unchanged(q=q, local=local):
         engine.check(q, local)
-    with contract("codebook must be of the kind that predictions need."), unchanged(q=q):
-        book = engine.codebook(q)
-        wanted = q.observation.engine(Predictions).codebook_kind
+    with contract("expected_features must have a row for each feature."), unchanged(q=q):
+        features = engine.expected_features(q)
+        assert np.shape(features) == (BITS.shape[1], example.n_dims), f"Got shape {np.shape(features)}."
+    with contract("codebook must be of the kind that predictions need."), unchanged(q=q, local=local):
+        book = engine.codebook(q, local)
+        wanted = engine.concrete(q, local).engine(Predictions).codebook_kind
         assert type(book) is wanted, f"It is a {type(book).__name__}, not a {wanted.__name__}."
         book.check(BITS.shape[1], example.n_dims)
     check_stored("The factors of a variational fit", q)
@@ -135,7 +139,7 @@ def check_scaled_features(example: Example) -> None:
     rows = example.observation.engine(MeanFieldRows)
     _, q, local, sums = _begun(example)
     with contract("signs must be -1 or 1 for each feature, and leave the bound as it is."):
-        signs = engine.signs(q)
+        signs = engine.signs(q, [local])
         assert np.isin(signs, (-1, 1)).all(), f"Got {signs}."
         before = rows.features_bound(q, sums)
         for factors in (np.array([-1.0, 1.0]), np.array([1.0, -1.0])):
@@ -148,3 +152,14 @@ def check_scaled_features(example: Example) -> None:
         factors = engine.stretch(q, [local])
         assert np.shape(factors) == (BITS.shape[1],), f"Got shape {np.shape(factors)}."
         assert np.all(factors > 0), f"Got {factors}."
+
+
+def check_feature_draws(example: Example) -> None:
+    engine = example.observation.engine(FeatureDraws)
+    _, q, _, _ = _begun(example)
+    with contract("draw_values must give values whose mean is that of expected_features."), unchanged(q=q):
+        mean = example.observation.engine(MeanFieldRows).expected_features(q)
+        cells = np.repeat(np.arange(example.n_dims), example.n_draws // 10)
+        values = engine.draw_values(example.rng, q, cells).reshape(example.n_dims, -1, len(BITS[0]))
+        error = values.std(axis=1) / np.sqrt(values.shape[1])
+        assert np.all(np.abs(values.mean(axis=1) - mean.T) <= z_limit(mean.size) * error), "It is another."

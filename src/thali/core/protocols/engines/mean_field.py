@@ -8,6 +8,7 @@ depend on sums over rows alone. So a fit is a local step on parts of the data, a
 in memory, from a file, in a stream or on many machines.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from thali.core.codebook import Codebook
@@ -34,7 +35,10 @@ class MeanFieldRows(Protocol):
     `local` is the model's NamedTuple of arrays with one entry per row, the first being `z_prob` (n_rows, n_features);
     what holds of all rows is sliced by rows. `statistics` is a NamedTuple of sums over rows, the first being `counts`
     (n_features,), to be added by `thali.core.statistics.add`. `q` is the model's NamedTuple with the fields `family`
-    and `observation`, the concrete model that predictions use. All methods are pure.
+    and `observation`, the concrete model as far as the features know it. All methods are pure.
+
+    A row is an owner of bits, and data, `local` and what is `unexplained` have their form: where dims own the bits,
+    that of X transposed.
     """
 
     def row_data(self, X: Array) -> Data:
@@ -81,25 +85,38 @@ class MeanFieldRows(Protocol):
     def expected_codes(self, local: Local) -> Array:
         """E_q of the codes, (n_rows, n_features)."""
 
+    def expected_features(self, q: Factor) -> Array:
+        """E_q of what the codes multiply, in the form of `unexplained`, (n_features, n_dims)."""
+
     def check(self, q: Factor, local: Local) -> None:
         """Raise a ValueError unless these can be factors, whose shapes and bits have been checked: they may come from a
         file."""
 
-    def codebook(self, q: Factor) -> Codebook:
-        """What `q.observation` needs to predict: as `codebook` of `ChainRows`, from q."""
+    def concrete(self, q: Factor, local: Local) -> Any:
+        """The model that predictions use: `q.observation`, with what is known of the owners of bits."""
+
+    def codebook(self, q: Factor, local: Local) -> Codebook:
+        """What the concrete model needs to predict: as `codebook` of `ChainRows`, from the factors."""
 
 
 class ScaledFeatures(Protocol):
     """Features with weights, of which the data know the products only: signs and sizes can change together."""
 
-    def signs(self, q: Factor) -> Array:
-        """-1 for the features that are to be shown the other way round, else 1."""
+    def signs(self, q: Factor, local: Sequence[Local]) -> Array:
+        """-1 for the features that are to be shown the other way round, else 1; `local` are parts."""
 
-    def stretch(self, q: Factor, local: Local) -> Array:
-        """Factors of the codes that suit the laws of weights and features best; `local` is a sequence of parts."""
+    def stretch(self, q: Factor, local: Sequence[Local]) -> Array:
+        """Factors of the codes that suit the laws of weights and features best; `local` are parts."""
 
     def turned(self, part: Any, factors: Array) -> Any:
         """`local`, `statistics` or `q` with codes times these factors and features divided by them.
 
         Signs leave the bound as it is. With other factors `local` is where `update_rows` can go on, no more.
         """
+
+
+class FeatureDraws(Protocol):
+    """Features whose values can be drawn: where dims own the bits, they are the codes of the rows."""
+
+    def draw_values(self, rng: Generator, q: Factor, cells: Array) -> Array:
+        """Values from q, (n_cells, n_features), of all features in each of these cells of an owner of bits."""

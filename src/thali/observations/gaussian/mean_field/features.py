@@ -131,7 +131,13 @@ class MeanFieldGaussian(Engine):
         left[data.missing_row, data.missing_dim] = 0.0
         return left
 
-    def codebook(self, q: GaussianFeatures) -> Codebook:
+    def expected_features(self, q: GaussianFeatures) -> Array:
+        return q.mean[: q.n_features]
+
+    def concrete(self, q: GaussianFeatures, local: Any) -> GaussianModel:
+        return q.observation  # type: ignore[no-any-return]
+
+    def codebook(self, q: GaussianFeatures, local: Any) -> Codebook:
         """With missing cells `gram_inv` is the mean over dims, and the offset is taken as known."""
         K = q.n_features
         counts = np.rint(q.counts).astype(np.int64)

@@ -118,13 +118,13 @@ class MeanFieldWeights(MeanFieldGaussian):
     def expected_codes(self, local: Codes) -> Array:
         return local.z_prob * local.mean
 
-    def codebook(self, q: GaussianFeatures) -> WeightedCodebook:
-        book = cast(GaussianCodebook, super().codebook(q))
+    def codebook(self, q: GaussianFeatures, local: Any) -> WeightedCodebook:
+        book = cast(GaussianCodebook, super().codebook(q, local))
         return WeightedCodebook(book.features, book.counts, book.gram_inv, np.ones(q.n_features))
 
     # ---- signs and sizes: a feature and its weights can change theirs together
 
-    def signs(self, q: GaussianFeatures) -> Array:
+    def signs(self, q: GaussianFeatures, local: Sequence[Codes]) -> Array:
         """-1 for the features whose value of largest size, in units of the noise, is negative, else 1."""
         features = q.mean[: q.n_features] / np.sqrt(q.noise)
         peak = np.abs(features).argmax(axis=1)
