@@ -41,8 +41,8 @@ class PrintedAlgorithm(Gibbs):
 
     def sweep(self, rng: Generator, prior: Any, observation: Any, data: Any, local: Any) -> tuple[LoadingRows, float]:
         log_odds, new_rate = row_odds(rng, prior, local.z).table()
-        levels = observation.draw_levels(rng, local.precisions, local.noise)
-        law = observation.precision_law(levels[0])
+        levels = observation.laws.draw_levels(rng, local.precisions, local.noise)
+        law = observation.laws.precision(levels[0])
         Y, V, F, precisions, noise = data.Y, local.v.copy(), local.factors, local.precisions, local.noise
         n_before = V.shape[1]
         for n in range(len(Y)):
@@ -63,8 +63,8 @@ class PrintedAlgorithm(Gibbs):
         if law[0] > 0:  # Eq. 30
             squares = np.sum(V * V, axis=0)
             precisions = rng.standard_gamma(law[0] + 0.5 * (V != 0).sum(axis=0)) / (law[1] + 0.5 * squares)
-        if observation.learns_noise:  # Eq. 32
-            shape, rate, floor = observation.noise_law(levels[1])
+        if observation.laws.learns_noise:  # Eq. 32
+            shape, rate, floor = observation.laws.noise(levels[1])
             squares = np.sum((Y - V @ F) ** 2, axis=1)
             noise = draw_truncated_inverse_gamma(
                 rng, shape + 0.5 * Y.shape[1], rate + 0.5 * squares, np.full(len(Y), floor)
@@ -125,5 +125,5 @@ def report_estimator(rng: Generator, X: Array, model: Model, local: LoadingRows)
     K, counts = local.z.shape[1], local.z.sum(axis=0, dtype=float)
     weights = rng.beta(model.prior.mass / max(K, 1) + counts, len(local.z) - counts + 1)
     V = (rng.random((len(X), K)) < weights) * rng.standard_normal((len(X), K)) / np.sqrt(local.precisions)
-    noise = model.observation.draw_noise(rng, len(X), float(local.levels[1]))
+    noise = model.observation.laws.new_noise(rng, len(X), float(local.levels[1]))
     return np.asarray(norm.logpdf(X, V @ local.factors, np.sqrt(noise)[:, None]).sum(axis=1))

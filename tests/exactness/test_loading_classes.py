@@ -133,8 +133,8 @@ STEPS = {
 def simulated(rng, spec):
     """(state, Y by owner) from the model."""
     model = spec.draw(rng, D if spec.owners == "dims" else N)
-    levels = model.prior_levels(rng)
-    precisions, noise = model.new_precisions(rng, K, levels[0]), model.draw_noise(rng, D, levels[1])
+    levels = model.laws.new_levels(rng)
+    precisions, noise = model.laws.new_precisions(rng, K, levels[0]), model.laws.new_noise(rng, D, levels[1])
     _, G, classes, preferences = (one[0] for one in replicates(rng, 1, precisions[None], noise[None]))
     F = rng.standard_normal((K, N))
     Y = G @ F + np.sqrt(noise)[:, None] * rng.standard_normal((D, N)) + model.owned_offset()

@@ -89,7 +89,7 @@ def test_without_room_it_asks_for_more():
         ("others = counts[k] - (1 if G[n, k] != 0.0 else 0)", "others = counts[k] - 1"),
         ("cross[n, k] = np.dot(F[k], y)", "pass"),
         ("square -= g[k] * (cross[n, k] + r[k])", "square -= g[k] * cross[n, k]"),
-        ("total -= F[k, c] * F[j, c]", "pass"),
+        ("cells, seen_gram", "cells[:0], seen_gram"),
         ("noise_vars[n] = noise_var", "pass"),
     ],
 )

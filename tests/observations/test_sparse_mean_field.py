@@ -117,7 +117,7 @@ def drawn_terms(fit, rng):
         precisions = gamma(q.precision_shape, q.precision_rate, a, np.full(K, a * levels[0]))
     else:
         precisions = precisions / model.loading_var
-    if model.learns_noise:
+    if model.laws.learns_noise:
         a = model.noise_var.shape
         tau = gamma(local.noise_shape, local.noise_rate, a, np.full(data.n_rows, a * levels[1]))
     else:
@@ -165,8 +165,8 @@ def log_evidence(Y, model, odds):
     weights = np.log(weights / weights.sum())
     F = np.stack(np.meshgrid(nodes, nodes, indexing="ij"), axis=-1).reshape(-1, 2)
     total = (weights[:, None] + weights[None]).ravel()
-    noise, mass = np.array([float(model.noise_var)]) if not model.learns_noise else None, np.zeros(1)
-    if model.learns_noise:
+    noise, mass = np.array([float(model.noise_var)]) if not model.laws.learns_noise else None, np.zeros(1)
+    if model.laws.learns_noise:
         a = model.noise_var.shape
         grid = np.linspace(-8, 8, 801)
         noise = np.exp(grid)
@@ -229,7 +229,7 @@ def unlearned(fit):
     names = set()
     if not isinstance(fit.model.loading_var, PerFeature):
         names |= {"precision_shape", "precision_rate"}
-    if not fit.model.learns_noise:
+    if not fit.model.laws.learns_noise:
         names |= {"noise_shape", "noise_rate"}
     if fit.model.owners == "rows" or fit.model.offset is None:
         names |= {"offset_mean", "offset_var"}

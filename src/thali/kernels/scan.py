@@ -38,6 +38,16 @@ def _seen_square(square, A, k, cells):
     return square
 
 
+def _seen_forms(gram, A, K, cells, forms):
+    """A A' of the first K features over the cells that are seen, given what it is over all."""
+    for k in range(K):
+        for j in range(K):
+            total = gram[k, j]
+            for d in cells:
+                total -= A[k, d] * A[j, d]
+            forms[k, j] = total
+
+
 def _draw_missing(row, cells, is_seen, codes, A, K, noise_var, rng):
     """The missing cells of a row given its codes and the features; from now on they count as seen."""
     for d in cells:
@@ -67,5 +77,6 @@ next_of = inlined(_next_of)
 is_heads = inlined(_is_heads)
 seen_product = inlined(_seen_product)
 seen_square = inlined(_seen_square)
+seen_forms = inlined(_seen_forms)
 draw_missing = inlined(_draw_missing)
 slice_odds = inlined(_slice_odds)

@@ -34,7 +34,7 @@ from thali.errors import InvalidDataError, InvalidParameterError
 from thali.observations.gaussian.domains import offset_domain, origin_domain, scale_domain
 from thali.observations.gaussian.origin import locate
 from thali.observations.gaussian.scale import usual_cells
-from thali.observations.gaussian.variances import draw_truncated_inverse_gamma
+from thali.observations.sparse.laws import Laws
 from thali.observations.sparse.mean_field import SparseMeanField
 from thali.observations.sparse.prediction import ScorePredictions
 from thali.observations.sparse.row_prediction import LoadingPredictions
@@ -112,7 +112,7 @@ class SparseFactorAnalysis(Observation):
         return super()._engine_kind(capability)
 
     def why_not(self, capability: type) -> str:
-        if capability is MeanFieldRows and self.learns_noise and self.noise_floor > 0:
+        if capability is MeanFieldRows and self.laws.learns_noise and self.noise_floor > 0:
             return f"with noise_floor = {self.noise_floor:g} the factor of the noise has no closed form; leave it out."
         return ""
 
@@ -127,9 +127,10 @@ class SparseFactorAnalysis(Observation):
         """Noise and precisions belong to rows and factors; they are no hyperparameters of the model."""
         return {"offset": self.offset} if is_distribution(self.offset) else {}
 
-    @property
-    def learns_noise(self) -> bool:
-        return isinstance(self.noise_var, PerDim)
+    @cached_property
+    def laws(self) -> Laws:
+        """Of noise and precisions."""
+        return Laws(self.loading_var, self.noise_var, self.noise_floor)
 
     # ---- units
 
@@ -155,61 +156,6 @@ class SparseFactorAnalysis(Observation):
     def owned_offset(self) -> Array | float:
         return self.as_owned(self.offset)
 
-    # ---- precisions of loadings, and noise
-
-    def precision_law(self, level: float) -> tuple[float, float]:
-        """(shape, rate) of the precision of a new factor given the level of all; (0, variance) if it is fixed."""
-        if not isinstance(self.loading_var, PerFeature):
-            return 0.0, float(self.loading_var)
-        shape = float(self.loading_var.shape)
-        return shape, shape * level
-
-    def noise_law(self, level: float) -> tuple[float, float, float]:
-        """(shape, rate, floor) of a noise variance given the level of all; (0, 0, 0) if it is fixed."""
-        if not self.learns_noise:
-            return 0.0, 0.0, 0.0
-        shape = float(self.noise_var.shape)
-        return shape, shape * level, float(self.noise_floor)
-
-    def new_precisions(self, rng: Generator, n_features: int, level: float) -> Array:
-        """Of factors that nobody has yet."""
-        shape, rate = self.precision_law(level)
-        return rng.standard_gamma(shape, n_features) / rate if shape > 0 else np.full(n_features, 1.0 / rate)
-
-    def draw_levels(self, rng: Generator, precisions: Array, noise: Array) -> Array:
-        """The levels of precisions and of noise given all of them; 1 for what is fixed."""
-        levels = np.ones(2)
-        if isinstance(self.loading_var, PerFeature):
-            levels[0] = self.loading_var.draw_level(rng, precisions)
-        if self.learns_noise:
-            levels[1] = self.noise_var.sample_level(rng, noise)
-        return levels
-
-    def usual_levels(self, precisions: Array, noise: Array) -> Array:
-        """Where levels may begin: the inverse of a mean precision."""
-        mean = precisions.mean() if len(precisions) else 1.0
-        return np.array([1.0 / mean, 1.0 / np.mean(1.0 / noise)])
-
-    def log_precisions(self, precisions: Array) -> float:
-        return self.loading_var.log_density(precisions) if isinstance(self.loading_var, PerFeature) else 0.0
-
-    def usual_precisions(self, squares: Array) -> Array:
-        """Of factors whose loadings have these mean squares."""
-        if isinstance(self.loading_var, PerFeature):
-            return 1.0 / np.maximum(squares, 1e-3)
-        return np.full(len(squares), 1.0 / self.loading_var)
-
-    def prior_levels(self, rng: Generator) -> Array:
-        """The levels of precisions and of noise before anything is known; 1 for what is fixed."""
-        return self.draw_levels(rng, np.zeros(0), np.zeros(0))
-
-    def draw_noise(self, rng: Generator, n_rows: int, level: float) -> Array:
-        """Noise variances of so many owners of loadings, given their level."""
-        if not self.learns_noise:
-            return np.full(n_rows, float(self.noise_var))
-        shape, rate, floor = self.noise_law(level)
-        return draw_truncated_inverse_gamma(rng, shape, np.full(n_rows, rate), np.full(n_rows, floor))
-
     # ---- the generative model
 
     def check_data(self, X: Any) -> Array:
@@ -233,7 +179,7 @@ class SparseFactorAnalysis(Observation):
         _, spread = locate(located, X)
         scale = np.array(np.broadcast_to(located.scale, X.shape[1]), dtype=float)
         changes: dict[str, Any] = {"scale": scale}
-        if self.learns_noise:
+        if self.laws.learns_noise:
             changes["noise_var"] = self.noise_var.scaled(1.0)  # relative to the units, which are one
         if isinstance(located.offset, NormalOffset):
             centre = spread.mean if located.offset.centre is None else located.offset.centre
@@ -258,8 +204,8 @@ class SparseFactorAnalysis(Observation):
     def draw_codes(self, rng: Generator, Z: Array) -> Array:
         """Loadings of owners with these bits, in the units of the dims."""
         Z = check_binary(Z)
-        levels = self.prior_levels(rng)
-        return Z * rng.standard_normal(Z.shape) / np.sqrt(self.new_precisions(rng, Z.shape[1], levels[0]))
+        levels = self.laws.new_levels(rng)
+        return Z * rng.standard_normal(Z.shape) / np.sqrt(self.laws.new_precisions(rng, Z.shape[1], levels[0]))
 
     def simulate(
         self,
@@ -293,7 +239,7 @@ class SparseFactorAnalysis(Observation):
     def log_prob(self, X: Array, codes: Array, features: Array) -> float:
         """Of X given the scores of rows (codes) and the loadings of dims (features), for a fixed noise variance."""
         self.require_concrete("log_prob")
-        if self.learns_noise:
+        if self.laws.learns_noise:
             raise InvalidParameterError(
                 "SparseFactorAnalysis.log_prob needs a number for noise_var. Got PerDim (learned)."
             )

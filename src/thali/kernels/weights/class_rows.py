@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from thali.kernels._jit import jit
-from thali.kernels.scan import is_heads
+from thali.kernels.scan import is_heads, seen_forms
 from thali.kernels.weights.polya_gamma import draw_polya_gamma_sum
 
 
@@ -53,12 +53,7 @@ def _draw_loadings(Y, missing_start, missing_cell, G, F, precisions, noise_vars,
         forms = gram
         if cells.size > 0:
             forms = seen_gram
-            for k in range(K):
-                for j in range(K):
-                    total = gram[k, j]
-                    for c in cells:
-                        total -= F[k, c] * F[j, c]
-                    seen_gram[k, j] = total
+            seen_forms(gram, F, K, cells, seen_gram)
         for k in range(K):
             precision, preference = precisions[k], preferences[classes[n], k]
             left = cross[n, k]  # f_k (y - all other factors)

@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from thali.kernels._jit import jit
-from thali.kernels.scan import is_heads, next_of
+from thali.kernels.scan import is_heads, next_of, seen_forms
 from thali.kernels.weights.own_factors import birth_or_death, born_of_noise, draw_own_values, independent_own
 
 
@@ -59,12 +59,7 @@ def _sparse_sweep(
         forms = gram
         if cells.size > 0:
             forms = seen_gram
-            for k in range(K):
-                for j in range(K):
-                    total = gram[k, j]
-                    for c in cells:
-                        total -= F[k, c] * F[j, c]
-                    seen_gram[k, j] = total
+            seen_forms(gram, F, K, cells, seen_gram)
         for k in range(K):
             g[k] = G[n, k]
             r[k] = cross[n, k]

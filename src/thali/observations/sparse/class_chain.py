@@ -72,8 +72,8 @@ def _regrouped(rng: Generator, state: ClassState) -> tuple[ClassState, float]:
     fit = draw_classes(local.v, local.precisions, classes, preferences, rng)
     fit += 0.5 * float(np.sum(on * np.log(local.precisions)))
     draw_preferences(local.v, local.precisions, classes, preferences, rng)
-    levels = model.draw_levels(rng, local.precisions, local.noise)
-    precisions, (shape, rate) = local.precisions, model.precision_law(levels[0])
+    levels = model.laws.draw_levels(rng, local.precisions, local.noise)
+    precisions, (shape, rate) = local.precisions, model.laws.precision(levels[0])
     if shape > 0:
         squares = np.where(on, local.v - preferences[classes], 0.0) ** 2
         # eq: NSFA.class-precision
@@ -92,9 +92,9 @@ def step(rng: Generator, spec: "SparseFactorAnalysis", data: LoadingData, state:
     )  # fmt: skip
     state, _ = _regrouped(rng, state._replace(local=local._replace(z=(V != 0).astype(np.uint8), v=V)))
     local = state.local
-    if model.learns_noise:
+    if model.laws.learns_noise:
         squares = residual_squares(data, Y, V, local.factors)
-        local = local._replace(noise=draw_noise(rng, data, model.noise_law(local.levels[1]), squares))
+        local = local._replace(noise=draw_noise(rng, data, model.laws.noise(local.levels[1]), squares))
     model = SparseChain(model).resample(rng, spec, data, local)
     return state._replace(observation=model, local=SparseChain(model).refresh(rng, data, local))
 

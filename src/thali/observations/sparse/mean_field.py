@@ -102,8 +102,8 @@ class SparseMeanField(Engine):
 
     def init_rows(self, data: OwnerData, codes: Array) -> LoadingFactors:
         n = data.n_rows
-        var = _NOISE if self.model.learns_noise else float(self.model.noise_var)
-        shape = self.model.noise_law(1.0)[0] + 0.5 * data.n_seen if self.model.learns_noise else np.ones(n)
+        var = _NOISE if self.model.laws.learns_noise else float(self.model.noise_var)
+        shape = self.model.laws.noise(1.0)[0] + 0.5 * data.n_seen if self.model.laws.learns_noise else np.ones(n)
         spread = np.full(n, 1e-2 * owned_offset_spread(self.model))
         near = self._near(np.asarray(codes, dtype=float))
         return LoadingFactors(*near, shape, shape * var, np.zeros(n), spread)
@@ -162,7 +162,7 @@ class SparseMeanField(Engine):
             of_cells = np.ascontiguousarray(np.einsum("kc,lc->ckl", q.mean, q.mean) + q.cov)
         spread = owned_offset_spread(self.model)
         precision = expected_precisions(self.model, q)
-        law = self.model.noise_law(float(level_means(self.model, q)[1]))[:2]
+        law = self.model.laws.noise(float(level_means(self.model, q)[1]))[:2]
         sharpness = math.inf if q.family.bits == "hard" else 1.0
         v, square = np.zeros((2, data.n_rows, n_columns))
         n_seen = data.n_seen.astype(float)
@@ -238,7 +238,7 @@ class SparseMeanField(Engine):
                 if learn:
                     level = level_factor(law, q.n_features, float(np.sum(shape / rate)), q.levels[0])
                     q = q._replace(levels=np.array([level, q.levels[1]]))
-        if model.learns_noise and learn:
+        if model.laws.learns_noise and learn:
             level = level_factor(model.noise_var, statistics.n_rows, float(statistics.gram[-1, -1]), q.levels[1])
             q = q._replace(levels=np.array([q.levels[0], level]))
         return q

@@ -154,7 +154,7 @@ def expected_precisions(model: "SparseFactorAnalysis", q: ScoreFactors) -> Expec
 
 def expected_noise(model: "SparseFactorAnalysis", local: LoadingFactors) -> Expected:
     """Of 1 / noise variance of each owner."""
-    if model.learns_noise:
+    if model.laws.learns_noise:
         return gamma_expected(local.noise_shape, local.noise_rate)
     return Expected(local.inverse_noise, np.log(local.inverse_noise))
 
@@ -168,10 +168,12 @@ def expected_level(law: Any, factor: Array) -> Expected:
 
 def level_means(model: "SparseFactorAnalysis", q: ScoreFactors) -> Array:
     """Of precisions and of noise; 1 for what is fixed."""
-    laws = model.loading_var if isinstance(model.loading_var, PerFeature) else None, None
-    laws = laws[0], model.noise_var if model.learns_noise else None
-    pairs = zip(laws, q.levels, strict=True)
-    return np.array([1.0 if law is None else float(expected_level(law, factor).mean) for law, factor in pairs])
+    means = np.ones(2)
+    if model.laws.learns_loadings:
+        means[0] = expected_level(model.loading_var, q.levels[0]).mean
+    if model.laws.learns_noise:
+        means[1] = expected_level(model.noise_var, q.levels[1]).mean
+    return means
 
 
 def level_factor(law: Any, n: float, total: float, old: Array) -> Array:
@@ -189,7 +191,7 @@ def owner_terms(model: "SparseFactorAnalysis", data: OwnerData, local: LoadingFa
     if spread > 0:
         squares = local.offset_mean**2 + local.offset_var
         total += 0.5 * np.sum(1.0 + np.log(local.offset_var / spread) - squares / spread)
-    if model.learns_noise:
+    if model.laws.learns_noise:
         a = float(model.noise_var.shape)
         total += data.n_rows * (a * math.log(a) - math.lgamma(a)) + (a - 1.0) * np.sum(noise.log)
         total += np.sum(gamma_entropy(local.noise_shape, local.noise_rate))
@@ -217,7 +219,7 @@ def bound(model: "SparseFactorAnalysis", q: ScoreFactors, sums: LoadingSums) -> 
         total += np.sum(gamma_entropy(q.precision_shape, q.precision_rate)) + _level_terms(
             model.loading_var, q.levels[0]
         )
-    if model.learns_noise:
+    if model.laws.learns_noise:
         level = expected_level(model.noise_var, q.levels[1])
         total += model.noise_var.shape * (sums.n_rows * level.log - level.mean * sums.gram[-1, -1])
         total += _level_terms(model.noise_var, q.levels[1])

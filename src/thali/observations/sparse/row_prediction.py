@@ -102,7 +102,7 @@ class LoadingPredictions(RowCodes):
         noise = codebook.noise
         if noise is None:
             counts = np.broadcast_to(np.asarray(n_unknown, dtype=np.int64), len(codes))
-            noise = self.model.draw_noise(rng, len(codes), float(codebook.levels[1])) + _power(
+            noise = self.model.laws.new_noise(rng, len(codes), float(codebook.levels[1])) + _power(
                 rng, self.model, codebook, counts
             )
         return self._rows(rng, codes, codebook, noise)
@@ -130,7 +130,7 @@ def total_noise(model: "SparseFactorAnalysis", codebook: FactorsCodebook, new_ra
     rng = make_generator(0)
     first = -np.log1p(rng.random(_SIMULATED) * math.expm1(-new_rate))  # one at a random time, and those after it
     counts = 1 + rng.poisson(np.maximum(new_rate - first, 0.0))
-    total = model.draw_noise(rng, _SIMULATED, float(codebook.levels[1])) + _power(rng, model, codebook, counts)
+    total = model.laws.new_noise(rng, _SIMULATED, float(codebook.levels[1])) + _power(rng, model, codebook, counts)
     some = np.quantile(total, (np.arange(_NODES) + 0.5) / _NODES)
     none = math.exp(-new_rate)
     shares = np.concatenate([max(none, 1e-300) * shares, np.full(_NODES, -math.expm1(-new_rate) / _NODES)])
@@ -142,7 +142,7 @@ def _noise_grid(model: "SparseFactorAnalysis", level: float, n_dims: int) -> tup
 
     The grid is so fine that the posterior of a row's noise is smooth on it: its logarithm has the variance 2 / n_dims.
     """
-    if not model.learns_noise:
+    if not model.laws.learns_noise:
         return np.array([float(model.noise_var)]), np.ones(1)
     shape = model.noise_var.shape
     lowest = max(shape * level / gammainccinv(shape, _TAIL), model.noise_floor)
@@ -158,6 +158,6 @@ def _noise_grid(model: "SparseFactorAnalysis", level: float, n_dims: int) -> tup
 def _power(rng: Generator, model: "SparseFactorAnalysis", codebook: FactorsCodebook, counts: Array) -> Array:
     """Sums of so many squared loadings of factors that no row has yet."""
     n = int(counts.sum())
-    precisions = model.new_precisions(rng, n, float(codebook.levels[0]))
+    precisions = model.laws.new_precisions(rng, n, float(codebook.levels[0]))
     squares = rng.standard_normal(n) ** 2 / precisions
     return np.bincount(np.repeat(np.arange(len(counts)), counts), squares, len(counts))

@@ -46,14 +46,14 @@ class SparseChain(Engine):
         V = np.ascontiguousarray(codes, dtype=float)
         Y = data.without(self.model.owned_offset())
         noise = np.full(data.n_rows, 0.5)
-        if not self.model.learns_noise:
+        if not self.model.laws.learns_noise:
             noise = np.full(data.n_rows, float(self.model.noise_var))
         F = factor_means(data, Y, V, noise)
-        if self.model.learns_noise:
+        if self.model.laws.learns_noise:
             noise = np.maximum(residual_squares(data, Y, V, F) / np.maximum(data.n_seen, 1), 0.01)
         on = np.maximum((V != 0).sum(axis=0), 1)
-        precisions = self.model.usual_precisions(np.sum(V * V, axis=0) / on)
-        levels = self.model.usual_levels(precisions, noise)
+        precisions = self.model.laws.usual_precisions(np.sum(V * V, axis=0) / on)
+        levels = self.model.laws.usual_levels(precisions, noise)
         return LoadingRows((V != 0).astype(np.uint8), V, F, precisions, noise, levels)
 
     def completed(self, data: LoadingData, local: LoadingRows) -> Array:
@@ -89,8 +89,8 @@ class SparseChain(Engine):
         squares = residual_squares(data, Y, local.v, local.factors)
         total = -0.5 * np.sum(data.n_seen * np.log(2 * np.pi * local.noise) + squares / local.noise)
         total -= 0.5 * (local.factors.size * np.log(2 * np.pi) + np.sum(local.factors**2))
-        total += log_loadings(local.v, local.precisions) + model.log_precisions(local.precisions)
-        if model.learns_noise:
+        total += log_loadings(local.v, local.precisions) + model.laws.log_precisions(local.precisions)
+        if model.laws.learns_noise:
             total += model.noise_var.log_prob(local.noise)
         units = np.log(model.unit_squares)
         seen = (~data.missing).sum(axis=0 if model.sparse == "rows" else 1)

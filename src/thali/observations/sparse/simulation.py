@@ -37,11 +37,11 @@ def simulated(
 ) -> tuple[Array, LoadingRows]:
     """(X, row variables) of a concrete model; what is given of factors and loadings is not drawn."""
     Z = check_binary(Z)
-    levels = model.prior_levels(rng)
-    precisions = model.new_precisions(rng, Z.shape[1], levels[0])
+    levels = model.laws.new_levels(rng)
+    precisions = model.laws.new_precisions(rng, Z.shape[1], levels[0])
     V = Z * rng.standard_normal(Z.shape) / np.sqrt(precisions) if loadings is None else np.asarray(loadings, float)
     F = rng.standard_normal((Z.shape[1], n_values)) if factors is None else np.asarray(factors, float)
-    noise = model.draw_noise(rng, len(Z), levels[1])
+    noise = model.laws.new_noise(rng, len(Z), levels[1])
     Y = V @ F + np.sqrt(noise)[:, None] * rng.standard_normal((len(Z), n_values)) + model.owned_offset()
     X = np.ascontiguousarray(model.by_owner(Y)) * np.sqrt(model.unit_squares)
     X = X if model.origin is None else X + model.origin

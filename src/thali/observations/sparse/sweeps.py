@@ -47,8 +47,8 @@ class SparseSweeps(Engine):
         log_odds, new_rate = odds.table()
         Y = data.without(model.owned_offset())
         F = local.factors
-        levels = model.draw_levels(rng, local.precisions, local.noise)
-        loading_law, noise_law = model.precision_law(levels[0]), model.noise_law(levels[1])
+        levels = model.laws.draw_levels(rng, local.precisions, local.noise)
+        loading_law, noise_law = model.laws.precision(levels[0]), model.laws.noise(levels[1])
         noise = local.noise.copy()
         grows = bool(np.isneginf(log_odds[0]))
         V, precisions = local.v, local.precisions
@@ -66,7 +66,7 @@ class SparseSweeps(Engine):
             on = (V != 0).sum(axis=0)
             # eq: NSFA.precision
             precisions = rng.standard_gamma(shape + 0.5 * on) / (rate + 0.5 * np.sum(V * V, axis=0))
-        if model.learns_noise:
+        if model.laws.learns_noise:
             noise = draw_noise(rng, data, noise_law, residual_squares(data, Y, V, F))
         return LoadingRows((V != 0).astype(np.uint8), V, F, precisions, noise, levels)
 
