@@ -17,6 +17,7 @@ from thali import (
     InvalidDataError,
     InvalidParameterError,
     LatentFeatures,
+    MeanField,
     SparseFactorAnalysis,
 )
 from thali.core.protocols.engines.chains import ChainRows, FreshRows, ShownRows
@@ -350,6 +351,37 @@ def test_odd_data(kind, sparse):
     assert np.isfinite(model.transform(X)).all()
     assert np.isfinite(model.score_samples(X)).all()
     assert np.isfinite(model.impute(X)).all()
+
+
+@pytest.mark.parametrize("inference", [QUICK, MeanField(n_restarts=1)], ids=["sampled", "mean field"])
+def test_dims_that_never_vary(inference):
+    """They take no part, are predicted as they are, and leave the noise of the others as it was."""
+    X, *_ = planted(0, 12, 200, 3, share=0.4)
+    X[:, :4], X[0, 0] = 7.0, np.nan
+    fitted = fit(X, inference)
+    without = fit(X[:, 4:], inference)
+    assert fitted.n_components_ == without.n_components_ <= 3
+    assert np.all(fitted.loadings_presence_[:, :4] < 0.5)
+    np.testing.assert_allclose(fitted.impute(X)[0, 0], 7.0, atol=1e-2)
+    book, other = (model.posterior_.codebook(0, 0) for model in (fitted, without))
+    assert np.all(np.abs(np.log(book.noise[4:] / other.noise)) < 1.0)
+
+
+@pytest.mark.parametrize("inference", [QUICK, MeanField(n_restarts=1)], ids=["sampled", "mean field"])
+@pytest.mark.parametrize("sparse", ["dims", "rows"])
+def test_nothing_to_find(sparse, inference):
+    fitted = fit(np.tile([1.0, 2.0, 3.0], (30, 1)), inference, parts={"sparse": sparse})
+    assert fitted.n_components_ == 0
+    np.testing.assert_allclose(fitted.impute(np.array([[np.nan, 2.0, 3.0]])), [[1.0, 2.0, 3.0]], atol=1e-2)
+
+
+def test_dims_that_others_tell_exactly():
+    """A dim twice, and a sum: their noise is at its floor, where samplers stay."""
+    X, *_ = planted(0, 8, 150, 2, share=0.5)
+    X = np.column_stack([X, X[:, 0], X[:, 1] + X[:, 2]])
+    fitted = fit(X)
+    assert np.isfinite(fitted.posterior_.draws["log_joint"]).all()
+    assert all(np.all(fitted.posterior_.codebook(0, i).noise > 0) for i in range(60))
 
 
 def test_units_do_not_matter():

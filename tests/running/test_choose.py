@@ -54,7 +54,6 @@ OBSERVATIONS = {
     "zeros and ones": Bernoulli(),
     "loadings of dims": SparseFactorAnalysis(),
     "loadings of rows": SparseFactorAnalysis(sparse="rows"),
-    "loadings, noise above a floor": SparseFactorAnalysis(noise_floor=0.1),
 }
 PAIRS = list(itertools.product(PRIORS, OBSERVATIONS))
 SMALL, LARGE = (12, 4), (10**6, 50)
@@ -64,7 +63,7 @@ def none_serves(prior, observation):
     """Mean field alone serves sticks, and models without bits; it knows no discount, and not every likelihood."""
     if observation == "no bits":
         return prior in ("distances", "groups", "three", "learned discount")
-    if observation in ("zeros and ones", "loadings, noise above a floor"):
+    if observation == "zeros and ones":
         return prior in ("distances", "groups", "sticks", "few sticks")
     return prior in ("distances", "groups")
 
@@ -72,9 +71,6 @@ def none_serves(prior, observation):
 @pytest.mark.parametrize(("prior", "observation"), PAIRS)
 def test_something_serves_or_it_is_said_why_not(prior, observation):
     parts = PRIORS[prior], OBSERVATIONS[observation]
-    if (prior, observation) == ("sticks", "loadings, noise above a floor"):
-        with pytest.raises(IncompatibleModelError, match=r"noise_floor = 0.1 .* leave it out\."):
-            choose("auto", *parts, *SMALL)
     for shape in (SMALL, LARGE):
         if none_serves(prior, observation):
             with pytest.raises(IncompatibleModelError, match=r"Inference that fits .*: none yet|Use discount=0"):

@@ -1,6 +1,6 @@
 """Model = prior x observation, and whether an inference can serve it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,19 +27,13 @@ def lacking(prior: Any, observation: Any, inference: Any) -> list[str]:
         ("a prior", prior, inference.needs_prior),
         ("an observation", observation, inference.needs_observation),
     ):
-        has: Callable[[type], bool] = partial(isinstance, component)
-        reasons = []
-        if isinstance(component, Observation):
-            has, reasons = component.has, [why for need in needs if (why := component.why_not(need))]
-        names = [] if reasons else [capability.__name__ for capability in needs if not has(capability)]
+        has = component.has if isinstance(component, Observation) else partial(isinstance, component)
+        names = [capability.__name__ for capability in needs if not has(capability)]
         if names:
             missing.append(
                 f"{type(inference).__name__} needs {kind} with {' and '.join(f'`{n}`' for n in names)}, "
                 f"which {type(component).__name__} does not provide."
             )
-        missing.extend(
-            f"{type(inference).__name__} does not serve this {type(component).__name__}: {why}" for why in reasons
-        )
     if isinstance(observation, Observation) and observation.owners == "dims" and inference.shape == "blocks":
         missing.append(
             f"{type(inference).__name__} takes a batch of rows of X at a time, but the bits of this "

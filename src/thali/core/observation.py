@@ -46,11 +46,7 @@ class Observation(Spec):
 
     def has(self, capability: type) -> bool:
         """Whether there is an engine of this kind."""
-        return capability in self.engines and not self.why_not(capability)
-
-    def why_not(self, capability: type) -> str:
-        """Why there is no such engine with the present parameters, in words; empty if they are no hindrance."""
-        return ""
+        return capability in self.engines
 
     def engine(self, capability: type[E]) -> E:
         """The engine of this kind, or an error that says that there is none."""

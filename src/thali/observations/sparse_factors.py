@@ -34,6 +34,7 @@ from thali.errors import InvalidDataError, InvalidParameterError
 from thali.observations.gaussian.domains import offset_domain, origin_domain, scale_domain
 from thali.observations.gaussian.origin import locate
 from thali.observations.gaussian.scale import usual_cells
+from thali.observations.sparse.constants import FAINT, never_vary, with_noise
 from thali.observations.sparse.laws import Laws
 from thali.observations.sparse.mean_field import SparseMeanField
 from thali.observations.sparse.prediction import ScorePredictions
@@ -72,7 +73,8 @@ class SparseFactorAnalysis(Observation):
     offset : NormalOffset, None or array of shape (n_dims,)
         The mean of each dim: learned, zero, or fixed. Its spread is in units of the dims' own variances.
     noise_floor : float
-        Learned noise stays above this share of the variance.
+        Learned noise stays above this share of the variance: without one, dims that others tell exactly would have no
+        least noise.
     scale : float, array of shape (n_dims,) or None
         The variance of each dim, its unit; None takes it from the data, without odd cells.
     origin : array of shape (n_dims,) or None
@@ -83,7 +85,7 @@ class SparseFactorAnalysis(Observation):
     noise_var: Any = setting(PerDim(), _noise_domain)
     loading_var: Any = setting(PerFeature(), _loading_domain)
     offset: Any = hyper(NormalOffset(), offset_domain)
-    noise_floor: float = setting(0.0, _floor)
+    noise_floor: float = setting(1e-6, _floor)
     scale: Any = setting(None, scale_domain)
     origin: Any = field(default=None, kw_only=True, metadata={"domain": origin_domain})
 
@@ -110,11 +112,6 @@ class SparseFactorAnalysis(Observation):
         if capability is Predictions and self.sparse == "rows":
             return LoadingPredictions
         return super()._engine_kind(capability)
-
-    def why_not(self, capability: type) -> str:
-        if capability is MeanFieldRows and self.laws.learns_noise and self.noise_floor > 0:
-            return f"with noise_floor = {self.noise_floor:g} the factor of the noise has no closed form; leave it out."
-        return ""
 
     # ---- declared facts
 
@@ -146,6 +143,13 @@ class SparseFactorAnalysis(Observation):
     def from_origin(self, X: Array) -> Array:
         return X if self.origin is None else X - self.origin
 
+    def owned(self, X: Array) -> Array:
+        """X in the units of the dims, with a row for each owner of loadings; dims that never vary are faint noise."""
+        Y = self.in_units(X)
+        if self.owners == "dims" and isinstance(self.offset, NormalOffset):
+            Y = with_noise(Y, never_vary(X))
+        return self.by_owner(Y)
+
     def as_owned(self, offset: Any) -> Array | float:
         """A number for each dim, in the data's units, as it goes with the data of the owners."""
         if offset is None:
@@ -175,7 +179,8 @@ class SparseFactorAnalysis(Observation):
         located = locate(self, X)[0]
         if located.scale is None:
             squares = unit_squares(usual_cells(located, X))
-            located = located.replace(scale=squares if self.sparse == "dims" else float(squares.mean()))
+            own = np.where(never_vary(X), FAINT * squares, squares)
+            located = located.replace(scale=own if self.sparse == "dims" else float(squares.mean()))
         _, spread = locate(located, X)
         scale = np.array(np.broadcast_to(located.scale, X.shape[1]), dtype=float)
         changes: dict[str, Any] = {"scale": scale}

@@ -45,8 +45,7 @@ def choose(inference: Any, prior: Any, observation: Any, n_rows: int, n_dims: in
                     "Use discount=0, or an observation model with bits."
                 )
             return Choice(MeanField(), f"MeanField: no sampler serves {pair}{why}; it approximates the posterior")
-        hindered = [other for other in alternatives if any(map(observation.why_not, other.needs_observation))]
-        check_composition(prior, observation, (hindered or alternatives)[0], alternatives)
+        check_composition(prior, observation, alternatives[0], alternatives)
     needed = ("needs_prior", "needs_observation")
     if isinstance(inference, type) or not all(hasattr(inference, name) for name in needed):
         raise InvalidParameterError(

@@ -1,7 +1,7 @@
 """Twins of thali.kernels.weights.mean_field_sparse: each factor from the expected log density, no algebra saved."""
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, gammainc
 
 
 def loadings_pass(g, forms, t, log_odds, precision, log_precision, sharpness, z_prob, mean, var, v, square):
@@ -26,6 +26,12 @@ def square_left(power, product, g, forms, v, square):
     return max(power - 2.0 * product @ v + np.sum(forms * second), 0.0)
 
 
+def capped_mean(shape, rate, floor):
+    if floor == 0:
+        return shape / rate
+    return shape / rate * gammainc(shape + 1, rate / floor) / gammainc(shape, rate / floor)
+
+
 def sparse_factor_rows(
     products, sums, powers, n_seen, missing_start, missing_cell, forms, of_cells, totals, log_odds, precision,
     log_precision, noise_law, spread, heat, sharpness, n_passes, z_prob, mean, var, noise_shape, noise_rate,
@@ -40,7 +46,7 @@ def sparse_factor_rows(
         mine = of_cells[np.delete(np.arange(len(of_cells)), cells)].sum(axis=0) if len(cells) else forms
         for _ in range(n_passes):
             product = products[n] - (offset_mean[n] * totals[n] if has_offset else 0.0)
-            t = noise_shape[n] / noise_rate[n]
+            t = capped_mean(noise_shape[n], noise_rate[n], noise_law[2])
             g = product - mine @ v[n]
             loadings_pass(
                 g, mine, t / heat, log_odds, precision, log_precision, sharpness, z_prob[n], mean[n], var[n],
@@ -52,6 +58,6 @@ def sparse_factor_rows(
                 left = square_left(power, product, g, mine, v[n], square[n])
                 noise_shape[n], noise_rate[n] = noise_law[0] + n_seen[n] / 2, noise_law[1] + left / 2
             if has_offset:
-                t = noise_shape[n] / noise_rate[n]
+                t = capped_mean(noise_shape[n], noise_rate[n], noise_law[2])
                 offset_var[n] = 1 / (t * n_seen[n] + 1 / spread)
                 offset_mean[n] = offset_var[n] * t * (sums[n] - totals[n] @ v[n])

@@ -48,7 +48,7 @@ def birth_or_death(own, n_own, square, n_seen, noise_var, new_rate, loading_law,
 
 def log_noise(noise_var, noise_law):
     shape, rate, floor = noise_law
-    return stats.invgamma.logpdf(noise_var, shape, scale=rate) if noise_var > floor else -np.inf
+    return stats.invgamma.logpdf(noise_var, shape, scale=rate) if noise_var >= floor else -np.inf
 
 
 def born_of_noise(own, n_own, noise_var, new_rate, loading_law, noise_law, rng):

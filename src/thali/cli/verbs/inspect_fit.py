@@ -76,17 +76,19 @@ def _fit(model: "LatentFeatures") -> dict[str, Any]:
     names = _dim_names(model)
     summary = summarise(model)
     del summary["n_features_by_chain"]
+    by_dims = posterior.model.observation.owners == "dims"
+    presence = model.loadings_presence_ if by_dims else np.ones(model.components_.shape)
     features = [
         {
             "frequency": float(share),
             "stability": float(stability),
             "largest": [
-                {"dim": names[d], "value": float(feature[d])}
-                for d in np.argsort(-np.abs(feature), kind="stable")[:_TOP]
+                {"dim": names[d], "value": float(feature[d])} for d in np.lexsort((-np.abs(feature), -chances))[:_TOP]
             ],
+            **({"presence": dict(zip(names, chances.tolist(), strict=True))} if by_dims else {}),
         }
-        for share, stability, feature in zip(
-            posterior.row_counts / posterior.n_owners, model.stability_, model.components_, strict=True
+        for share, stability, feature, chances in zip(
+            posterior.row_counts / posterior.n_owners, model.stability_, model.components_, presence, strict=True
         )
     ]
     return {

@@ -31,6 +31,11 @@ def transform(
     """
     check_output(output, overwrite)
     model = load_fit(fit)
+    if presence and model.posterior_.model.observation.owners == "dims":
+        raise typer.BadParameter(
+            "--presence is of rows, but in this fit dims have features or lack them, and rows have a score of each. "
+            f"Leave it out for the scores; `thali inspect {fit} --json` says which dims have which feature."
+        )
     rows = read_rows(data, model)
     import numpy as np
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from thali.kernels._jit import jit
 from thali.kernels.bits.mean_field_rows import own_forms
+from thali.kernels.capped_gamma import capped_mean
 from thali.kernels.weights.code_factors import best_bit
 
 
@@ -56,8 +57,9 @@ def _sparse_factor_rows(
     products (N, C) = Y E[F]' and totals (N, C) = E[F] summed over the cells that a row sees (totals (0, C) if rows have
     no offset); sums, powers, n_seen (N) of y, y^2 and of cells. Missing cells of row n are
     missing_cell[missing_start[n]:missing_start[n+1]]; forms (C, C) of all cells, of_cells of each. tau ~
-    Gamma(noise_law) unless its shape is 0; offset ~ N(0, spread). Loadings see tau / heat. Those from z_prob on change
-    in place: q(tau) = Gamma(noise_shape, noise_rate), v and square are (N, C).
+    Gamma(shape, rate) below 1 / floor, (shape, rate, floor) = noise_law, unless the shape is 0; offset ~ N(0, spread).
+    Loadings see tau / heat. Those from z_prob on change in place: q(tau) = Gamma(noise_shape, noise_rate) below 1 /
+    floor, v and square are (N, C).
     """
     n_rows, K = z_prob.shape
     n_columns = forms.shape[0]
@@ -65,6 +67,7 @@ def _sparse_factor_rows(
     flat = of_cells.reshape(of_cells.shape[0], forms.size)
     g, product, own = np.zeros(n_columns), np.zeros(n_columns), np.zeros(forms.shape)
     is_seen = np.ones(of_cells.shape[0], np.bool_)
+    ceiling = 1.0 / noise_law[2] if noise_law[2] > 0.0 else np.inf
     for n in range(n_rows):
         for k in range(K):
             v[n, k] = z_prob[n, k] * mean[n, k]
@@ -79,7 +82,7 @@ def _sparse_factor_rows(
             own_forms(forms.reshape(-1), flat, cells, is_seen, own.reshape(-1))
             mine = own
         for _ in range(n_passes):
-            t, m = noise_shape[n] / noise_rate[n], offset_mean[n]
+            t, m = capped_mean(noise_shape[n], noise_rate[n], ceiling), offset_mean[n]
             for k in range(n_columns):
                 product[k] = products[n, k] - (m * totals[n, k] if has_offset else 0.0)
                 g[k] = product[k]
@@ -95,7 +98,7 @@ def _sparse_factor_rows(
                 # eq: NSFA.mean-field-noise
                 noise_shape[n] = noise_law[0] + 0.5 * n_seen[n]
                 noise_rate[n] = noise_law[1] + 0.5 * left
-                t = noise_shape[n] / noise_rate[n]
+                t = capped_mean(noise_shape[n], noise_rate[n], ceiling)
             if has_offset:
                 total = sums[n]
                 for k in range(n_columns):

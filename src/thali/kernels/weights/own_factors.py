@@ -58,7 +58,7 @@ def _birth_or_death(own, n_own, square, n_seen, noise_var, new_rate, loading_law
 def _log_noise(noise_var, noise_law):
     """log p(noise variance), up to a constant."""
     shape, rate, floor = noise_law
-    return -(shape + 1.0) * math.log(noise_var) - rate / noise_var if noise_var > floor else -np.inf
+    return -(shape + 1.0) * math.log(noise_var) - rate / noise_var if noise_var >= floor else -np.inf
 
 
 def _born_of_noise(own, n_own, noise_var, new_rate, loading_law, noise_law, rng):

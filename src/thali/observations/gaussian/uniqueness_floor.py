@@ -9,9 +9,6 @@ from thali.core.observation import Engine
 from thali.observations.gaussian.scale import usual_cells
 
 if TYPE_CHECKING:  # which builds on this module
-    pass
-
-if TYPE_CHECKING:  # which builds on this module
     from thali.observations.gaussian.weighted import WeightedGaussian
 
 Array = np.ndarray

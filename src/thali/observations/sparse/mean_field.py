@@ -57,7 +57,7 @@ class SparseMeanField(Engine):
     def row_data(self, X: Array) -> OwnerData:
         model = self.model
         offset = model.offset.centre if isinstance(model.offset, NormalOffset) else model.offset
-        Y = model.by_owner(model.in_units(np.asarray(X, dtype=float))) - model.as_owned(offset)
+        Y = model.owned(np.asarray(X, dtype=float)) - model.as_owned(offset)
         logs = model.by_owner(np.broadcast_to(0.5 * np.log(model.unit_squares), np.shape(X)))
         return OwnerData(np.ascontiguousarray(Y), np.where(np.isnan(Y), 0.0, logs).sum(axis=1))
 
@@ -162,7 +162,7 @@ class SparseMeanField(Engine):
             of_cells = np.ascontiguousarray(np.einsum("kc,lc->ckl", q.mean, q.mean) + q.cov)
         spread = owned_offset_spread(self.model)
         precision = expected_precisions(self.model, q)
-        law = self.model.laws.noise(float(level_means(self.model, q)[1]))[:2]
+        law = self.model.laws.noise(float(level_means(self.model, q)[1]))
         sharpness = math.inf if q.family.bits == "hard" else 1.0
         v, square = np.zeros((2, data.n_rows, n_columns))
         n_seen = data.n_seen.astype(float)
@@ -186,8 +186,7 @@ class SparseMeanField(Engine):
         self, data: OwnerData, local: LoadingFactors, v: Array, square: Array, n_threads: int | None
     ) -> LoadingSums:
         K = local.z_prob.shape[1]
-        noise = expected_noise(self.model, local)
-        t = np.asarray(noise.mean)
+        t, log_noise = expected_noise(self.model, local)
         codes, squares = np.ones((2, data.n_rows, K + 1))
         codes[:, : v.shape[1]], squares[:, : v.shape[1]] = v, square
         scaled = codes * t[:, None]
@@ -210,7 +209,7 @@ class SparseMeanField(Engine):
             _lacking(data, codes * np.sqrt(t)[:, None], squares * t[:, None], n_threads),
             float(t @ power),
             float(data.n_rows),
-            owner_terms(self.model, data, local, noise),
+            owner_terms(self.model, data, local, log_noise),
         )
 
     def update_features(self, q: ScoreFactors, statistics: LoadingSums, *, learn: bool = True) -> ScoreFactors:
@@ -313,13 +312,14 @@ class SparseMeanField(Engine):
         """Where dims own the loadings, what is not known of these counts as noise."""
         K = q.n_features
         units = np.sqrt(self.model.unit_squares)
+        noise = 1.0 / expected_noise(self.model, local)[0]
         if self.model.owners == "dims":
             codes = local.codes
-            noise = 1.0 / local.inverse_noise + np.sum(local.squares - codes**2, axis=1) + local.offset_var
+            noise += np.sum(local.squares - codes**2, axis=1) + local.offset_var
             return LoadingsCodebook(codes.T * units, q.counts, noise * units**2, q.mean[:K].copy())
         precisions = np.asarray(expected_precisions(self.model, q).mean)
         levels = level_means(self.model, q)
-        return FactorsCodebook(q.mean[:K] * units, q.counts, precisions, levels, 1.0 / local.inverse_noise)
+        return FactorsCodebook(q.mean[:K] * units, q.counts, precisions, levels, noise)
 
     # ---- signs and sizes: a factor and its loadings can change theirs together
 
@@ -327,7 +327,7 @@ class SparseMeanField(Engine):
         """-1 where the largest loading of a dim, in units of its noise, or the largest value is negative, else 1."""
         columns = q.mean[: q.n_features].T
         if self.model.owners == "dims":
-            columns = np.vstack([part.codes * np.sqrt(part.inverse_noise)[:, None] for part in local])
+            columns = np.vstack([part.codes * np.sqrt(expected_noise(self.model, part)[0])[:, None] for part in local])
         peak = np.abs(columns).argmax(axis=0)
         return np.where(columns[peak, np.arange(columns.shape[1])] < 0, -1.0, 1.0)
 

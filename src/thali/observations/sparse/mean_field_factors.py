@@ -16,6 +16,7 @@ from scipy.special import digamma, gammaln
 from thali.core.distributions import Gamma, NormalOffset, PerFeature
 from thali.core.protocols.engines.mean_field import Family
 from thali.core.registry import stored
+from thali.kernels.capped_gamma import capped_gammas
 from thali.observations.sparse.data import LoadingData
 
 if TYPE_CHECKING:  # which builds on this folder
@@ -60,7 +61,7 @@ class LoadingFactors(NamedTuple):
     z_prob: Array  # (n_rows, n_features)
     mean: Array  # E[w | z=1]
     var: Array
-    noise_shape: Array  # (n_rows,) of q(1 / noise variance); shape / rate is its value where it is fixed
+    noise_shape: Array  # (n_rows,) of q(1 / noise variance), known beforehand; shape / rate where that is fixed
     noise_rate: Array
     offset_mean: Array  # (n_rows,) less the centre; zero unless owners have one that is learned
     offset_var: Array
@@ -73,10 +74,6 @@ class LoadingFactors(NamedTuple):
     def squares(self) -> Array:
         """E[z w^2]."""
         return self.z_prob * (self.mean**2 + self.var)
-
-    @property
-    def inverse_noise(self) -> Array:
-        return self.noise_shape / self.noise_rate
 
 
 @stored("ScoreFactors")
@@ -152,11 +149,19 @@ def expected_precisions(model: "SparseFactorAnalysis", q: ScoreFactors) -> Expec
     return Expected(q.precision_shape / q.precision_rate, np.log(q.precision_shape / q.precision_rate))
 
 
-def expected_noise(model: "SparseFactorAnalysis", local: LoadingFactors) -> Expected:
-    """Of 1 / noise variance of each owner."""
-    if model.laws.learns_noise:
-        return gamma_expected(local.noise_shape, local.noise_rate)
-    return Expected(local.inverse_noise, np.log(local.inverse_noise))
+def expected_noise(model: "SparseFactorAnalysis", local: LoadingFactors) -> tuple[Array, Array]:
+    """(E tau, terms of the bound) of each owner, tau = 1 / noise variance.
+
+    q(tau) has the shape a + n / 2, so that E log tau is the same in E log p and in E log q, and what is left of both is
+    the logarithm of its normalising constant and rate E tau.
+    """
+    if not model.laws.learns_noise:
+        t = local.noise_shape / local.noise_rate
+        return t, np.log(t)
+    floor = model.laws.noise_floor
+    mean, log_mass = np.empty((2, len(local.noise_shape)))
+    capped_gammas(local.noise_shape, local.noise_rate, 1.0 / floor if floor > 0 else math.inf, mean, log_mass)
+    return mean, log_mass + local.noise_rate * mean
 
 
 def expected_level(law: Any, factor: Array) -> Expected:
@@ -184,18 +189,17 @@ def level_factor(law: Any, n: float, total: float, old: Array) -> Array:
     return np.array([law.level.shape + law.shape * n, law.level.rate + law.shape * total])
 
 
-def owner_terms(model: "SparseFactorAnalysis", data: OwnerData, local: LoadingFactors, noise: Expected) -> float:
+def owner_terms(model: "SparseFactorAnalysis", data: OwnerData, local: LoadingFactors, log_noise: Array) -> float:
     """The terms of the bound that belong to one owner each, and do not depend on q of factors and levels."""
-    total = np.sum(0.5 * data.n_seen * (noise.log - _LOG_2PI) - data.log_units)
+    total = -np.sum(0.5 * data.n_seen * _LOG_2PI + data.log_units)
     spread = owned_offset_spread(model)
     if spread > 0:
         squares = local.offset_mean**2 + local.offset_var
         total += 0.5 * np.sum(1.0 + np.log(local.offset_var / spread) - squares / spread)
     if model.laws.learns_noise:
         a = float(model.noise_var.shape)
-        total += data.n_rows * (a * math.log(a) - math.lgamma(a)) + (a - 1.0) * np.sum(noise.log)
-        total += np.sum(gamma_entropy(local.noise_shape, local.noise_rate))
-    return float(total)
+        return float(total + data.n_rows * (a * math.log(a) - math.lgamma(a)) + np.sum(log_noise))
+    return float(total + 0.5 * np.sum(data.n_seen * log_noise))
 
 
 def bound(model: "SparseFactorAnalysis", q: ScoreFactors, sums: LoadingSums) -> float:

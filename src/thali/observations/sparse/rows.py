@@ -39,7 +39,7 @@ class SparseChain(Engine):
     model: "SparseFactorAnalysis"
 
     def prepare(self, X: Array) -> LoadingData:
-        return LoadingData(np.ascontiguousarray(self.model.by_owner(self.model.in_units(X))))
+        return LoadingData(np.ascontiguousarray(self.model.owned(X)))
 
     def place(self, data: LoadingData, codes: Array, X: Array) -> LoadingRows:
         """Factors at their mean given the loadings, and the noise that is left."""
