@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.integrate import quad
 from thinned import thinned
 
 from thali import IBP, BetaBernoulli, BetaProcess, DistanceDependentIBP, Gamma, InvalidParameterError, StickBreakingIBP
@@ -66,6 +67,24 @@ def test_golden_classes(prior, wanted):
     """Cases G1 and G2 of the reference on the beta process."""
     Z = np.array([[1, 1, 0, 0], [1, 0, 1, 1], [0, 1, 1, 1]])
     assert prior.log_prob(Z) == pytest.approx(wanted, rel=1e-10)
+
+
+def test_golden_concentration():
+    """log p(Z, log concentration), the mass integrated out, but for a constant."""
+    Z = np.zeros((5, 5), dtype=int)
+    for k, m in enumerate((2, 2, 1, 4, 1)):
+        Z[:m, k] = 1
+
+    def log_target(concentration):
+        top = IBP(mass=1.0, concentration=concentration).log_prob(Z)
+
+        def of_mass(mass):
+            return math.exp(IBP(mass=mass, concentration=concentration).log_prob(Z) - top - mass)
+
+        return 2 * math.log(concentration) - concentration + top + math.log(quad(of_mass, 1e-12, 100)[0])
+
+    found = [log_target(value) for value in (0.5, 1.0, 3.0)]
+    assert np.diff(found) == pytest.approx(np.diff([-22.3111462529, -20.3392276446, -20.3402309896]), abs=1e-8)
 
 
 @pytest.mark.parametrize(("n_features", "wanted"), [(20, -9.20586405719), (1000, -9.19372243338)])

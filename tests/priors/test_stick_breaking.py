@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.integrate import quad
-from scipy.special import betaln, gammaln
+from scipy.special import betaln, gammaln, softmax
 from scipy.stats import beta as beta_law
 
 from thali import IBP, Gamma, InvalidDataError, InvalidParameterError, LogNormal, StickBreakingIBP
@@ -125,6 +125,14 @@ def test_complement_golden():
     assert sticks.stick_scores(TAU) == pytest.approx(outputs["s"], rel=1e-9)
     assert sticks.multinomial_complement(TAU) == pytest.approx(outputs["L"], rel=1e-9)
     assert sticks.exact_complement(TAU) == pytest.approx(outputs["exact"], rel=1e-9)
+
+
+def test_complement_of_three_sticks_golden():
+    tau = np.array([[2.0, 1.5, 3.0], [1.0, 0.8, 0.6]])
+    scores = sticks.stick_scores(tau)
+    assert sticks.multinomial_complement(tau)[2] == pytest.approx(-0.984300866622, rel=1e-11)
+    assert softmax(scores) == pytest.approx([0.597083008001, 0.339341745542, 0.0635752464572], rel=1e-10)
+    assert sticks.exact_complement(tau)[2] == pytest.approx(-0.5324, abs=1e-4)
 
 
 def test_exact_complement_is_the_expectation(rng):
