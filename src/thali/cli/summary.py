@@ -14,7 +14,8 @@ _WORDS = {"noise_var": "noise var", "mass": "mass", "feature_var": "feature var"
 def summarise(model: "LatentFeatures") -> dict[str, Any]:
     """Numbers only, ready for JSON. A hyperparameter with a value per dim is averaged over the dims."""
     draws = model.posterior_.draws
-    floor: Any = getattr(model.posterior_.model.observation, "noise_floor", None)  # counts have none
+    observation = model.posterior_.model.observation
+    floor: Any = None if observation.floor_share is None else observation.noise_floor
     return {
         "k_posterior": {str(key): share for key, share in model.k_posterior_.items()},
         "n_features": model.posterior_.k,

@@ -52,6 +52,7 @@ _noise_domain = Domain(
 _loading_domain = Domain(
     "a positive number (fixed) or PerFeature() (learned)", lambda v: isinstance(v, PerFeature) or positive.contains(v)
 )
+_LEAST_FLOOR = 1e-6  # of noise that is learned
 _floor = Domain("a share of each dim's variance, in [0, 1)", lambda v: v == 0 or (positive.contains(v) and v < 1))
 
 
@@ -85,7 +86,7 @@ class SparseFactorAnalysis(Observation):
     noise_var: Any = setting(PerDim(), _noise_domain)
     loading_var: Any = setting(PerFeature(), _loading_domain)
     offset: Any = hyper(NormalOffset(), offset_domain)
-    noise_floor: float = setting(1e-6, _floor)
+    noise_floor: float = setting(_LEAST_FLOOR, _floor)
     scale: Any = setting(None, scale_domain)
     origin: Any = field(default=None, kw_only=True, metadata={"domain": origin_domain})
 
@@ -128,6 +129,11 @@ class SparseFactorAnalysis(Observation):
     def laws(self) -> Laws:
         """Of noise and precisions."""
         return Laws(self.loading_var, self.noise_var, self.noise_floor)
+
+    @property
+    def floor_share(self) -> float | None:
+        """None for a floor that is there for rounding only."""
+        return self.noise_floor if self.laws.learns_noise and self.noise_floor > _LEAST_FLOOR else None
 
     # ---- units
 
