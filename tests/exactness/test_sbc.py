@@ -73,6 +73,7 @@ def test_calibrated(rng):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_calibrated_long(rng):
     result = sbc(
         MODEL, CollapsedGibbs(start="spectral", moves=1.0), rng, n_replicates=1000, n_draws=63, n_warmup=150, thin=5
