@@ -56,7 +56,9 @@ def test_a_row_equals_its_twin(seed, n_dims, K):
         numbers = [part.seen_product(A, 0, x, seen), part.seen_square(A[0] @ A[0], A, 0, cells)]
         numbers += [part.next_of(places, i, K + 2, u[i]) for i in range(2)] + [part.is_heads(codes[0], u[2])]
         part.draw_missing(x, cells, seen, codes, A, K, 4.0, make_generator(seed))
-        ways.append([*numbers, *x, *seen, *places])
+        forms = np.zeros((K, K))
+        part.seen_forms(A @ A.T, A, K, cells, forms)
+        ways.append([*numbers, *x, *seen, *places, *forms.ravel()])
     np.testing.assert_allclose(*ways, atol=1e-12)
 
 

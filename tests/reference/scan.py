@@ -23,6 +23,11 @@ def seen_square(square, A, k, cells):
     return square - np.sum(A[k, cells] ** 2)
 
 
+def seen_forms(gram, A, K, cells, forms):
+    others = np.delete(A[:K], cells, axis=1)
+    forms[:K, :K] = others @ others.T
+
+
 def draw_missing(row, cells, is_seen, codes, A, K, noise_var, rng):
     row[cells] = (codes[:K] @ A[:K])[cells] + np.sqrt(noise_var) * rng.standard_normal(len(cells))
     is_seen[cells] = True

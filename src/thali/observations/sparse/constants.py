@@ -7,6 +7,8 @@ faint enough for its predictions to be the constant.
 
 import numpy as np
 
+from thali.rng import make_generator
+
 Array = np.ndarray
 
 FAINT = 1e-8  # variance of such a dim, in that of a usual one
@@ -25,5 +27,5 @@ def with_noise(Y: Array, dims: Array) -> Array:
     if not dims.any():
         return Y
     Y = Y + 0.0
-    Y[:, dims] += np.random.default_rng(_SEED).standard_normal((len(Y), int(dims.sum())))
+    Y[:, dims] += make_generator(_SEED).standard_normal((len(Y), int(dims.sum())))
     return Y
