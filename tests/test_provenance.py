@@ -4,6 +4,7 @@ import ast
 import io
 import re
 import tokenize
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,9 +61,12 @@ def read_ledger(text: str) -> tuple[list[Row], list[str]]:
     return rows, found
 
 
+@cache
 def marks(source: str) -> set[str]:
     """What follows `eq:` in the comments and strings of a source text."""
     found: set[str] = set()
+    if "eq:" not in source:
+        return found
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type in (tokenize.COMMENT, tokenize.STRING):
             for match in MARK.finditer(token.string):
@@ -70,6 +74,7 @@ def marks(source: str) -> set[str]:
     return found
 
 
+@cache
 def defined(source: str) -> set[str]:
     """Every function, class, method ('Class.method') and assigned name at module level."""
     names: set[str] = set()

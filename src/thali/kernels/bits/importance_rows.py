@@ -50,7 +50,8 @@ def _importance_sweep(
         k = 0
         while i < n_own:
             if counts[k] == 1 and Z[n, k] == 1:
-                own[i] = A[k]
+                for d in range(n_dims):
+                    own[i, d] = A[k, d]
                 i += 1
                 K -= 1
                 move_column(K, k, Z, A, counts, gram)
@@ -108,7 +109,8 @@ def _importance_sweep(
             z = np.append(z, np.zeros(room - z.size))
             b, Gz, order = np.zeros(room), np.zeros(room), np.zeros(room, np.int64)
         for j in range(n_own):
-            A[K] = own[j]
+            for d in range(n_dims):
+                A[K, d] = own[j, d]
             Z[n, K] = 1
             counts[K] = 1
             z[K] = 1.0
@@ -134,14 +136,16 @@ def _log_fit(e, own, is_seen, half_precision):
 
 def _enlarged(Z, A, counts, gram, K, room):
     """Copies with `room` columns, of which K are in use."""
-    wide = np.zeros((Z.shape[0], room), np.uint8)
-    wide[:, :K] = Z[:, :K]
-    features = np.zeros((room, A.shape[1]))
-    features[:K] = A[:K]
-    ones = np.zeros(room, np.int64)
-    ones[:K] = counts[:K]
-    products = np.zeros((room, room))
-    products[:K, :K] = gram[:K, :K]
+    wide, features = np.zeros((Z.shape[0], room), np.uint8), np.zeros((room, A.shape[1]))
+    ones, products = np.zeros(room, np.int64), np.zeros((room, room))
+    for k in range(K):
+        ones[k] = counts[k]
+        for n in range(Z.shape[0]):
+            wide[n, k] = Z[n, k]
+        for d in range(A.shape[1]):
+            features[k, d] = A[k, d]
+        for j in range(K):
+            products[k, j] = gram[k, j]
     return wide, features, ones, products
 
 

@@ -100,7 +100,8 @@ def _own_forms(forms, of_dims, cells, is_seen, own):
     """
     n_dims = is_seen.size
     if 2 * cells.size <= n_dims:
-        own[:] = forms
+        for j in range(own.size):
+            own[j] = forms[j]
         for d in cells:
             for j in range(own.size):
                 own[j] -= of_dims[d, j]

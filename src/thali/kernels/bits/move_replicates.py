@@ -32,7 +32,9 @@ def _rebirth_replicates(X, Z, K, column_weight, noise_var, feature_var, n_old, n
             X[i], proposal, K[i], gram, cross, column_weight, noise_var, feature_var, columns, new, rng
         )
         if math.log(1.0 - rng.random()) < log_ratio:
-            Z[i] = proposal
+            for n in range(Z.shape[1]):
+                for k in range(capacity):
+                    Z[i, n, k] = proposal[n, k]
             K[i] = size
             n_accepted += 1
     return n_accepted
@@ -52,7 +54,9 @@ def _recoding_replicates(X, Z, K, column_weight, noise_var, feature_var, table, 
             X[i], proposal, K[i], gram, cross, column_weight, noise_var, feature_var, pair, table, rng
         )
         if math.log(1.0 - rng.random()) < log_ratio:
-            Z[i] = proposal
+            for n in range(Z.shape[1]):
+                for k in range(capacity):
+                    Z[i, n, k] = proposal[n, k]
             n_accepted += 1
     return n_accepted
 
@@ -69,7 +73,9 @@ def _exclusive_or_replicates(X, Z, K, column_weight, noise_var, feature_var, rng
         pair = pick_columns(K[i], 2, rng)
         log_ratio = propose_exclusive_or(X[i], proposal, K[i], gram, cross, column_weight, noise_var, feature_var, pair)
         if math.log(1.0 - rng.random()) < log_ratio:
-            Z[i] = proposal
+            for n in range(Z.shape[1]):
+                for k in range(capacity):
+                    Z[i, n, k] = proposal[n, k]
             n_accepted += 1
     return n_accepted
 

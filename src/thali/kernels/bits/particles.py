@@ -110,8 +110,11 @@ def _copy_particles(source, n_rows, n_cells, n_columns, Z, filled, gram, cross, 
         K = n_columns[a]
         n_columns[p] = K
         roots[p] = roots[a]
-        Z[p, :n_rows] = Z[a, :n_rows]
-        filled[p, :n_cells] = filled[a, :n_cells]
+        for n in range(n_rows):
+            for k in range(Z.shape[2]):
+                Z[p, n, k] = Z[a, n, k]
+        for c in range(n_cells):
+            filled[p, c] = filled[a, c]
         for k in range(K):
             for d in range(cross.shape[2]):
                 cross[p, k, d] = cross[a, k, d]

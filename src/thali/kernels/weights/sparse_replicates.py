@@ -28,7 +28,9 @@ def _draw_factors(G, K, Y, missing, noise_vars, rng):
         for k in range(K):
             noise[k] = rng.standard_normal()
         # eq: NSFA.factors
-        F[:, c] = np.dot(root, np.dot(root.T, pull) + noise)
+        drawn = np.dot(root, np.dot(root.T, pull) + noise)
+        for k in range(K):
+            F[k, c] = drawn[k]
     return F
 
 
@@ -53,8 +55,10 @@ def _sparse_replicates(
         for n in range(n_rows):
             for c in range(n_cells):
                 seen[n, c] = 0.0 if missing[n, c] else Y[i, n, c]
-        F = np.zeros((capacity, n_cells))
-        F[: K[i]] = draw_factors(G[i], K[i], seen, missing, noise_vars[i], rng)
+        F, drawn = np.zeros((capacity, n_cells)), draw_factors(G[i], K[i], seen, missing, noise_vars[i], rng)
+        for k in range(K[i]):
+            for c in range(n_cells):
+                F[k, c] = drawn[k, c]
         for k in range(K[i]):
             counts[k] = 0
             for n in range(n_rows):

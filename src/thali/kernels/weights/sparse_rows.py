@@ -36,7 +36,10 @@ def _sparse_sweep(
     capacity = G.shape[1]
     grows = log_odds[0] == -np.inf
     gram = np.zeros((capacity, capacity))
-    gram[:K, :K] = np.dot(F[:K], F[:K].T)
+    products = np.dot(F[:K], F[:K].T)
+    for k in range(K):
+        for j in range(K):
+            gram[k, j] = products[k, j]
     seen_gram = np.zeros((capacity, capacity))
     g = np.zeros(capacity)
     r = np.zeros(capacity)
