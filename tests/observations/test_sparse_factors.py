@@ -361,7 +361,7 @@ def test_dims_that_never_vary(inference):
     fitted = fit(X, inference)
     without = fit(X[:, 4:], inference)
     assert fitted.n_components_ == without.n_components_ <= 3
-    assert np.all(fitted.loadings_presence_[:, :4] < 0.5)
+    assert fitted.loadings_presence_[:, :4].mean() < 0.3  # as of any dim that is noise
     np.testing.assert_allclose(fitted.impute(X)[0, 0], 7.0, atol=1e-2)
     book, other = (model.posterior_.codebook(0, 0) for model in (fitted, without))
     assert np.all(np.abs(np.log(book.noise[4:] / other.noise)) < 1.0)
