@@ -172,7 +172,8 @@ def show(n_digits: int, entries: list[Entry]) -> None:
         ])  # fmt: skip
     heads = ["run", "K", "training", "rows", "report", "dense", "sparse", "density: min, median, max"]
     heads.append(f"s for {REPORT_SWEEPS} sweeps")
-    show_table(f"{n_digits} digits, {entries[0]['sweeps']} sweeps (the report: K 159 or so, dense 1)", heads, cells)
+    printed = f" (the report: K {REPORT_K[n_digits]}, dense 1)" if n_digits in REPORT_K else ""
+    show_table(f"{n_digits} digits, {entries[0]['sweeps']} sweeps{printed}", heads, cells)
     for e in entries:
         some = [line for line in e["trace"] if "rows" in line]
         names = ("training", "rows", "report", "dense", "sparse")
