@@ -21,6 +21,7 @@ from thali import (
 from thali.core.protocols.engines.chains import ChainRows
 from thali.grouping import LoadingClasses, loading_classes
 from thali.observations.sparse.class_chain import begin, log_cells, step
+from thali.testing import z_limit
 
 QUICK = {"n_warmup": 20, "n_draws": 30}
 PREFERENCES = 2.0 * np.array([[1, 1, -1, -1, -1, -1], [-1, -1, 1, 1, -1, -1], [-1, -1, -1, -1, 1, 1]])
@@ -56,10 +57,11 @@ def small():
 def test_planted_classes_are_found(sparse):
     Y, classes = planted(0, 150, 60, 1.5)
     X = Y.T if sparse == "dims" else Y
-    model = fit(X, SparseFactorAnalysis(sparse=sparse, scale=1.0), 150, 100)
+    # an offset of the values would take away the means of loadings, which rows of a class share
+    model = fit(X, SparseFactorAnalysis(sparse=sparse, scale=1.0, offset=None), 150, 100)
     found = loading_classes(model, X, n_warmup=100, n_draws=100, share=0.4)
     gap = found.scores[3]
-    assert found.n_classes == 3 or gap.behind <= 2 * gap.behind_error, found.scores
+    assert gap.behind <= z_limit(len(found.scores)) * gap.behind_error, found.scores
     assert found.scores[1].behind > 0, found.scores
     found = found if found.n_classes == 3 else loading_classes(model, X, 3, n_warmup=100, n_draws=100)
     assert adjusted_rand_score(classes, found.classes) > 0.8

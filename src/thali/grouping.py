@@ -14,7 +14,7 @@ from thali.data.fingerprint import fingerprint
 from thali.errors import InvalidDataError, InvalidParameterError
 from thali.estimator import LatentFeatures
 from thali.numerics.blas import one_blas_thread
-from thali.observations.sparse.class_chain import ClassState, begin, log_cells, step
+from thali.observations.sparse.class_chain import ClassState, begin, log_cells, log_fit, step
 from thali.observations.sparse.data import LoadingData
 from thali.observations.sparse_factors import SparseFactorAnalysis
 from thali.posteriors.co_clustering import co_clustering
@@ -23,6 +23,8 @@ from thali.rng import Seed, make_generator, spawn
 
 Array = np.ndarray
 Generator = np.random.Generator
+
+_CHAINS = 4  # that are warmed up
 
 
 class Score(NamedTuple):
@@ -81,7 +83,7 @@ def loading_classes(
     n_classes : int or several
         Numbers of classes to try. The one that predicts hidden cells best is chosen.
     n_warmup, n_draws : int
-        Steps of each chain that are left out, and that are kept.
+        Steps of each of four chains that are left out, and that are kept of the one that explains the data best.
     random_state : None, int or Generator
         Makes the result reproducible.
     share : float
@@ -159,12 +161,20 @@ def _hidden(rng: Generator, X: Array, share: float) -> Array:
 def _chain(
     rng: Generator, start: _Start, data: LoadingData, n_classes: int, n_warmup: int, n_draws: int
 ) -> Iterator[ClassState]:
-    """The states that are kept."""
-    state = begin(rng, start.concrete, data, start.loadings, n_classes)
-    for i in range(n_warmup + n_draws):
-        state = step(rng, start.spec, data, state)
-        if i >= n_warmup:
-            yield state
+    """The states that are kept, of that chain which explains the data best: most are stuck in classes that are a mixture
+    of others. With one class there is nothing to mix."""
+    best, best_fit = None, -np.inf
+    for _ in range(_CHAINS if n_classes > 1 else 1):
+        state, fit = begin(rng, start.concrete, data, start.loadings, n_classes), 0.0
+        for i in range(n_warmup):
+            state = step(rng, start.spec, data, state)
+            fit += log_fit(state, data) if 2 * i >= n_warmup else 0.0
+        if best is None or fit > best_fit:
+            best, best_fit = state, fit
+    assert best is not None
+    for _ in range(n_draws):
+        best = step(rng, start.spec, data, best)
+        yield best
 
 
 def _log_predictive(states: Iterable[ClassState], data: LoadingData, X: Array, cells: Array) -> Array:

@@ -99,6 +99,13 @@ def step(rng: Generator, spec: "SparseFactorAnalysis", data: LoadingData, state:
     return state._replace(observation=model, local=SparseChain(model).refresh(rng, data, local))
 
 
+def log_fit(state: ClassState, data: LoadingData) -> float:
+    """log p(data | state)."""
+    local = state.local
+    squares = residual_squares(data, data.without(state.observation.owned_offset()), local.v, local.factors)
+    return -0.5 * float(np.sum(data.n_seen * np.log(2 * np.pi * local.noise) + squares / local.noise))
+
+
 def log_cells(state: ClassState, data: LoadingData, X: Array, cells: Array) -> Array:
     """log p(value of a cell of X | state) where `cells` is true, row by row."""
     codebook = SparseChain(state.observation).codebook(data, state.local)
