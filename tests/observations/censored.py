@@ -16,6 +16,7 @@ from thali.core.protocols.engines.chains import (
     ImportanceRows,
     MarginalRows,
     ParallelRows,
+    SliceRows,
     StartRows,
 )
 from thali.core.protocols.engines.predictions import Predictions
@@ -25,6 +26,7 @@ from thali.observations.gaussian.model import Cells
 
 SERVED = (
     ChainRows, StartRows, Predictions, CollapsedRows, ColumnMoves, ConditionalRows, ImportanceRows, ParallelRows,
+    SliceRows,
 )  # fmt: skip
 
 
