@@ -1,4 +1,4 @@
-"""Rows of X = Z A + noise, one after the other: each has a variational posterior whose prior is the posterior before it.
+"""Rows of X = Z A + noise, one after the other: the posterior of the features after a row is the prior of the next.
 
 q(z_k = 1) = b_k; q(A_k) = N(mean_k, noise / weight_k) in each dim, weight_k = noise / feature_var + expected rows with
 feature k. While a row is fitted, the features' posterior after the row before it stays as it was: it is the prior.
@@ -296,7 +296,7 @@ def _filter_rows(X, at, K, slots, totals, law, plan, notes):
             for i in range(n_seen):
                 r[i] -= b[k] * mean[k, i]
         n_all = K
-        width = n_seen if W > 1 else 1
+        width = 1 if W == 1 and n_seen > 0 else n_seen  # a matrix of one dim may lack it
         if plan.seeks:
             for i in range(n_seen):
                 x[i] = X[row, seen[i]]
