@@ -93,7 +93,7 @@ class RecursiveGaussian(Engine):
         )  # fmt: skip
 
     def known_of(self, X: Array, z_prob: Array) -> RecursiveFeatures:
-        """Features in order of appearance; their means are the joint optimum given the bits (eq: own.batch-features)."""
+        """Features in order of appearance; their means are the joint optimum given the bits: eq: own.batch-features."""
         start = self.nothing_known(X.shape[1])
         first = np.argmax(z_prob > 0.5, axis=0)
         z = np.asarray(z_prob, dtype=float)[:, np.lexsort((-z_prob.sum(axis=0), first))]
@@ -117,7 +117,8 @@ class RecursiveGaussian(Engine):
             left = np.where(seen, Y - z @ mean, 0.0)
             inner = (z * (1 - z)).T @ seen * mean**2 + noise * (z.T @ seen) / (ridge + rows)
             known = known._replace(
-                mean=mean, rows=rows, counts=z.sum(axis=0), exists=-np.expm1(np.log1p(-np.minimum(z, 1 - 1e-12)).sum(0)),
+                mean=mean, rows=rows, counts=z.sum(axis=0),
+                exists=-np.expm1(np.log1p(-np.minimum(z, 1 - 1e-12)).sum(axis=0)),
                 age=(n - first).astype(float), number=np.arange(K), together=z.T @ z + np.diag((z - z * z).sum(axis=0)),
                 settled=np.full((K, n_dims), np.nan), n_rows=n, weight=float(n),
                 error=float((left**2).sum() + inner.sum()), n_cells=float(seen.sum()), n_born=K,
@@ -313,8 +314,8 @@ def _parts_of(this: int, known: RecursiveFeatures, noise: float, ridge: float) -
 
 def _absorbed(known: RecursiveFeatures, this: int, parts: list[int], ridge: float) -> RecursiveFeatures:
     """Without this feature. Where it was another one, that one has seen its rows, too."""
-    mean, rows, counts, exists = (known[i].copy() for i in (1, 2, 3, 4))
-    age = known.age.copy()
+    mean, rows, counts = known.mean.copy(), known.rows.copy(), known.counts.copy()
+    exists, age = known.exists.copy(), known.age.copy()
     for k in parts:
         if len(parts) == 1:
             own = ridge + rows[k]
