@@ -126,6 +126,22 @@ def test_a_wrong_kernel_differs_from_the_twin(old, new, case):
     assert not same
 
 
+def test_golden_average_by_counts():
+    """G09: a feature of 3.2 rows, b = 0.8."""
+    share = 0.8 / (0.8 + 3.2)
+    # variances 0.4 before and 0.1 after the update, in units of the noise: weights 2.5 and 10
+    mean, old, weight = np.zeros((1, 2)), np.array([[0.5, 2.5]]), np.array([[2.5]])
+    b, square, spread = np.array([7.5]), np.zeros(1), np.zeros(1)
+    star = np.array([1.0, 2.0])
+    own = old[0] + (star - old[0]) / (7.5 / 10.0)  # what the feature alone would have of the row
+    for parts in (kernel, twin):
+        r = 7.5 / 7.5 * own - 0.0 * mean[0]
+        mean[:] = 0.0
+        parts.scan_means(False, 1, 2, mean, old, weight, np.array([share]), r, b, square, spread)
+        np.testing.assert_allclose(mean[0], [0.6, 2.4], atol=1e-12)
+        assert spread[0] / 2 == pytest.approx(0.34, abs=1e-12)
+
+
 # ---- parts of a row
 
 

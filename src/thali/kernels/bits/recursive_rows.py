@@ -251,7 +251,7 @@ def _filter_rows(X, at, K, slots, totals, law, plan, notes):
     n_notes = 0
     row = at
     while row < X.shape[0]:
-        if K + _CANDIDATES > room or n_notes + room > notes.shape[0]:
+        if room < K + _CANDIDATES or notes.shape[0] < n_notes + room:
             break
         # the weight of what came before
         keep = plan.keep

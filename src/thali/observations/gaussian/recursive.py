@@ -161,7 +161,7 @@ class RecursiveGaussian(Engine):
         while at < len(Y):
             at, K, n = filter_rows(Y, at, K, slots, totals, fixed_law, how, told)
             notes += [EventNote(int(r), int(kind), int(k), float(v)) for r, kind, k, v in told[:n]]
-            if at < len(Y) and K + _ROOM // 2 > len(slots.counts):
+            if at < len(Y) and len(slots.counts) < K + _ROOM // 2:
                 slots = Slots(*(_grown(array, 2 * len(array), square=array is slots.together) for array in slots))
                 told = np.empty((8 * len(slots.counts), 4))
         kept = Slots(*(np.array(array[:K, :K] if array is slots.together else array[:K]) for array in slots))
