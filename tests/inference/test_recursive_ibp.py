@@ -210,7 +210,7 @@ def engine(observation=FIXED["observation"]):
 def test_features_of_given_bits_are_the_joint_optimum():
     X, _ = rows(40, missing=0.2)
     z = np.random.default_rng(1).random((40, 3))
-    known = engine().known_of(X, z)
+    known = engine().known_of(X, z, z)
     seen = ~np.isnan(X)
 
     def error(mean):
@@ -230,12 +230,12 @@ def test_doubles_and_sums_are_merged():
     bits = np.repeat(np.eye(4), [30, 30, 10, 10], axis=0)
     X = bits @ np.array([a, b, a, a + b]) + 0.1 * np.random.default_rng(0).standard_normal((80, 4))
     law, plan = RowLaw(1.5, 1.0, "anchored"), RecursiveIBP().plan
-    known, notes = engine().in_order(engine().known_of(X, bits), law, plan)
+    known, notes = engine().in_order(engine().known_of(X, bits, bits), law, plan)
     assert known.number.tolist() == [0, 1]
     np.testing.assert_allclose(known.mean, [a, b], atol=0.2)
     np.testing.assert_allclose(known.counts, [50, 40])
     assert [(KINDS[note.kind], note.feature) for note in notes] == [("merged", 2), ("merged", 3)]
-    apart, notes = engine().in_order(engine().known_of(X + bits[:, 2:3] * [0, 0, 0, 3.0], bits), law, plan)
+    apart, notes = engine().in_order(engine().known_of(X + bits[:, 2:3] * [0, 0, 0, 3.0], bits, bits), law, plan)
     assert 2 in apart.number.tolist()
 
 
