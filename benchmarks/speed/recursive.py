@@ -1,8 +1,8 @@
 """Rows per second of RecursiveIBP: against its NumPy twin, and along a long stream, with the memory that it takes.
 
-    .venv/bin/python benchmarks/speed/recursive.py                             # a minute
-    .venv/bin/python benchmarks/speed/recursive.py --rows 10000000 --dims 20   # the stream of the acceptance list
-    .venv/bin/python benchmarks/speed/recursive.py --found 200000              # K and match, variances known and learned
+    .venv/bin/python benchmarks/speed/recursive.py                           # a minute
+    .venv/bin/python benchmarks/speed/recursive.py --rows 10000000 --dims 20 # a long stream
+    .venv/bin/python benchmarks/speed/recursive.py --found 200000            # features, variances known and learned
 
 Times are those of the process. Targets against NumPy: 200, 150 and 40 times at 10, 100 and 784 dims.
 """

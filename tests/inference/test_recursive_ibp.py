@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import thali
-from thali import IBP, InverseGamma, LatentFeatures, LinearGaussian, NormalOffset, PerDim, RecursiveIBP
+from thali import IBP, FactorAnalysis, InverseGamma, LatentFeatures, LinearGaussian, NormalOffset, PerDim, RecursiveIBP
 from thali.core.events import KINDS, Event
 from thali.core.model import Model
 from thali.core.protocols.engines.recursive import RecursiveRows, RowLaw
@@ -287,3 +287,39 @@ def test_memory_does_not_grow():
         model.partial_fit(X[100 * n : 100 * n + 100])
         sizes.append(sum(part.nbytes for part in numbers(model)))
     assert max(sizes[5:]) < 1.5 * sizes[3] + 8 * 5 * 256
+
+
+# ---- factor analysis
+
+FACTORS = {
+    "observation": FactorAnalysis(noise_var=0.1, feature_var=1.0, offset=None, noise_floor=0.0),
+    "prior": IBP(mass=1.5),
+}
+
+
+def test_factors_are_found_and_do_not_depend_on_batches():
+    rng = np.random.default_rng(0)
+    A = 1.5 * rng.standard_normal((3, 6))
+    X = ((rng.random((200, 3)) < 0.5) * rng.standard_normal((200, 3))) @ A + 0.3 * rng.standard_normal((200, 6))
+    model, streamed = estimator(FACTORS).fit(X), estimator(FACTORS)
+    for part in parts_of(X, 1):
+        streamed.partial_fit(part)
+    assert_same(model, streamed)
+    found = model.components_
+    cosine = np.abs(A @ found.T) / np.outer(np.linalg.norm(A, axis=1), np.linalg.norm(found, axis=1))
+    assert (cosine.max(axis=1) > 0.95).all()
+    assert len(found) <= 4
+    assert np.isfinite(model.score(X[:5]))
+    assert model.transform(X[:5]).shape == (5, len(found))
+
+
+@pytest.mark.parametrize(
+    ("observation", "settings", "words"),
+    [
+        (ANALYSIS.replace(ard=2.0), {}, "one scale for all weights"),
+        (ANALYSIS, {"recipe": "paper"}, "has no recipe 'paper'"),
+    ],
+)
+def test_what_recursive_factor_analysis_has_not_is_refused(observation, settings, words):
+    with pytest.raises(InvalidParameterError, match=words):
+        estimator({"observation": observation, "prior": IBP(mass=1.5)}, **settings).fit(rows(20)[0])

@@ -5,7 +5,7 @@ Learned variances are points that suit the rows so far (`in_order`); q(A) follow
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -68,7 +68,7 @@ class RecursiveGaussian(Engine):
 
     model: GaussianModel
 
-    recipes = ("residual", "paper")  # that it knows
+    recipes: ClassVar[tuple[str, ...]] = ("residual", "paper")  # that it knows
 
     def check_recursive(self, plan: RowPlan) -> None:
         if plan.recipe not in self.recipes:
