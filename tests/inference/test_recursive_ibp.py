@@ -291,10 +291,8 @@ def test_memory_does_not_grow():
 
 # ---- factor analysis
 
-FACTORS = {
-    "observation": FactorAnalysis(noise_var=0.1, feature_var=1.0, offset=None, noise_floor=0.0),
-    "prior": IBP(mass=1.5),
-}
+ANALYSIS = FactorAnalysis(noise_var=0.1, feature_var=1.0, offset=None, noise_floor=0.0)
+FACTORS = {"observation": ANALYSIS, "prior": IBP(mass=1.5)}
 
 
 def test_factors_are_found_and_do_not_depend_on_batches():
