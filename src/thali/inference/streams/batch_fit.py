@@ -90,6 +90,14 @@ def begun(batch: Batch, q: Any, weights: Any, codes: Array) -> State:
     return batch.settled(batch.updated(State(local, None, q, weights, -np.inf), n_passes=0))
 
 
+def left_over(batch: Batch, state: State) -> Array:
+    """Sums of squares that the features leave: of the worst row, and of a mean one."""
+    unexplained = batch.problem.engine.unexplained
+    left = [unexplained(part, state.q, mine) for part, mine in zip(batch.problem.parts, state.local, strict=True)]
+    squares = np.concatenate([np.einsum("nd,nd->n", R, R) for R in left])
+    return np.array([squares.max(), squares.mean()])
+
+
 def with_births(rng: Generator, batch: Batch, state: State) -> tuple[Batch, State]:
     """More features, as long as the bound rises.
 

@@ -18,7 +18,7 @@ from thali.core.registry import stored
 from thali.core.spec import Domain, Spec, at_least, not_negative, one_of, positive, setting
 from thali.core.statistics import scale
 from thali.errors import InvalidParameterError
-from thali.inference.streams.batch_fit import Batch, begun, in_order, known, with_births, without_idle
+from thali.inference.streams.batch_fit import Batch, begun, in_order, known, left_over, with_births, without_idle
 from thali.inference.variational.ascent import State, check_factors, n_weights, split_rows
 from thali.posteriors.approximation import Factors, RowSums, SummedApproximation
 from thali.posteriors.variational_sums import VariationalSums
@@ -51,6 +51,7 @@ class StreamedState(NamedTuple):
     statistics: Any
     no_rows: Any  # the factors of no row at all
     bound: float
+    refused: Array  # (2,) sum of squares left of the worst row, and of a mean one, that no feature was born from
     waiting: Array  # (fewer than batch_size, n_dims)
     trace: Array  # (n, 3): rows, features in use and bound after some batches
     stride: int  # batches between two of them
@@ -128,7 +129,9 @@ class StreamingMeanField(Spec):
         self._weights(model.prior)
         seed = int(rng.integers(2**62))
         none = np.zeros((0, n_dims))
-        return StreamedState(model, seed, 0, 0, 0.0, None, None, None, None, 0.0, none, np.zeros((0, 3)), 1)
+        return StreamedState(
+            model, seed, 0, 0, 0.0, None, None, None, None, 0.0, np.zeros(2), none, np.zeros((0, 3)), 1
+        )
 
     def absorb(self, rng: Generator, state: StreamedState, X: Any) -> tuple[StreamedState, list[EventNote]]:
         X = X.toarray() if issparse(X) else X
@@ -145,13 +148,13 @@ class StreamingMeanField(Spec):
         q, weights, earlier, n_before = state.q, state.weights, None, 0.0
         if q is None:
             weights = self._weights(state.model.prior)
-            one = problem.engine.init_features(problem.data, 1, self.family)  # scales are those of a model with features
+            one = problem.engine.init_features(problem.data, 1, self.family)  # for its scales
             q = problem.engine.keep_columns(one, np.arange(0))
         else:
             earlier, n_before = self._discounted(state, number)
         n_slots, least = self._n_slots(state.model.prior), self.tol * len(rows)
         batch = Batch(problem, earlier, n_before, n_slots, self.n_inner, least)
-        fitted = self._fitted(batch, q, weights, state.seed, number)
+        fitted, refused = self._fitted(batch, q, weights, state, number)
         if not np.isfinite(fitted.bound):
             raise FloatingPointError("the bound is not finite")
         done = state._replace(
@@ -162,6 +165,7 @@ class StreamingMeanField(Spec):
             statistics=fitted.statistics,
             no_rows=type(fitted.local[0])(*(field[:0] for field in fitted.local[0])),
             bound=fitted.bound,
+            refused=refused,
         )
         return _traced(done, number * self.batch_size)
 
@@ -171,20 +175,28 @@ class StreamingMeanField(Spec):
         # eq: S22.discount
         return (state.statistics if share == 1.0 else scale(state.statistics, share)), share * state.n_counted
 
-    def _fitted(self, batch: Batch, q: Any, weights: Any, seed: int, number: int) -> State:
-        """Rows, features and weights at an optimum given the sums of the rows before."""
-        engine = batch.problem.engine
+    def _fitted(self, batch: Batch, q: Any, weights: Any, before: StreamedState, number: int) -> tuple[State, Array]:
+        """Rows, features and weights at an optimum given the sums of the rows before; and what is then `refused`.
+
+        Births are looked for when a row, or the mean row, is explained worse than where none was found.
+        """
+        engine, observation = batch.problem.engine, batch.problem.model.observation
         if self.start == "uniform":
             for _ in range(batch.n_slots - len(engine.expected_features(q))):  # before the first batch
                 q = engine.add_feature(q)
-            return begun(batch, q, weights, self._random_codes(batch, seed, number))
-        rng, observation = make_generator(seed + number), batch.problem.model.observation
+            return begun(batch, q, weights, self._random_codes(batch, before.seed, number)), before.refused
+        rng = make_generator(before.seed + number)
         if not len(engine.expected_features(q)) and observation.has(OwnStart):  # its rows need a feature
             codes = observation.engine(OwnStart).start_codes(rng, batch.problem.data, 1, lambda: False)
             state = begun(batch, engine.add_feature(q), weights, codes)
         else:
             batch, state = without_idle(batch, known(batch, q, weights))
-        return in_order(*with_births(rng, batch, state))
+        n_features, refused = state.n_features, before.refused
+        if number == 1 or (left_over(batch, state) > refused).any():
+            batch, state = with_births(rng, batch, state)
+            found = left_over(batch, state)
+            refused = found if state.n_features > n_features else np.maximum(found, refused)
+        return in_order(batch, state), refused
 
     def _random_codes(self, batch: Batch, seed: int, number: int) -> Array:
         """Uniform bits of each row, a function of its number in the stream; with signs where codes have them."""
@@ -282,3 +294,5 @@ def _check_rows(state: StreamedState, n_dims: int, batch_size: int) -> None:
     n_counted = state.n_counted
     if type(n_counted) is not float or not 0 <= n_counted <= state.n_rows or not np.isfinite(state.bound):
         raise ValueError("its sums stand for other rows")
+    if state.refused.shape != (2,) or not np.isfinite(state.refused).all():
+        raise ValueError("what it refused is no number")
