@@ -110,6 +110,7 @@ class StreamingMeanField(Spec):
 
     shape = "rows"
     keeps_rows = False
+    n_young = 0  # it begins with the first row
     needs_prior = (VariationalWeights, AdaptiveWeights)
     needs_observation = (MeanFieldRows, GrowingSums)
 
@@ -125,13 +126,16 @@ class StreamingMeanField(Spec):
 
     # ---- rows
 
-    def begin(self, rng: Generator, model: Model, n_dims: int, before: StreamedState | None = None) -> StreamedState:
+    def begin(self, rng: Generator, model: Model, n_dims: int) -> StreamedState:
         self._weights(model.prior)
         seed = int(rng.integers(2**62))
         none = np.zeros((0, n_dims))
         return StreamedState(
             model, seed, 0, 0, 0.0, None, None, None, None, 0.0, np.zeros(2), none, np.zeros((0, 3)), 1
         )
+
+    def absorb_first(self, rng: Generator, state: StreamedState, X: Any) -> tuple[StreamedState, list[EventNote]]:
+        return self.absorb(rng, state, X)
 
     def absorb(self, rng: Generator, state: StreamedState, X: Any) -> tuple[StreamedState, list[EventNote]]:
         X = X.toarray() if issparse(X) else X
