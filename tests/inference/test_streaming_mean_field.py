@@ -136,7 +136,8 @@ def test_golden_sticks():
     before = -np.inf
     for _ in range(5):  # and so it ascends, for any n
         q = prior.update_weights(q, 0.37 * counts, 3.33)
-        assert (after := prior.weights_bound(q, 0.37 * counts, 3.33)) >= before
+        after = prior.weights_bound(q, 0.37 * counts, 3.33)
+        assert after >= before
         before = after
 
 
@@ -161,15 +162,15 @@ def test_sums_with_a_feature_that_no_row_has(name, rng):
         off |= {"w_shape": q.observation.weight_shape, "w_on": 1.0, "w_off": q.observation.weight_rate}
     columns = {field: np.column_stack([getattr(local, field)[:, :K], np.full(N_ROWS, v)]) for field, v in off.items()}
     _, wanted = ascent.local_step(problem, q, state.weights, (local._replace(**columns),), 0)
-    grown = problem.model.observation.engine(GrowingSums)
-    got = grown.with_unused(q, state.statistics, N_ROWS)
+    _, sums = ascent.local_step(problem, state.q, state.weights, state.local, 0)
+    got = problem.model.observation.engine(GrowingSums).with_unused(q, sums, N_ROWS)
     for mine, its, field in zip(got, wanted, got._fields, strict=True):
         if name == "counts" and field in ("allocated", "rest"):  # a share of `leak` of the counts goes to it
             np.testing.assert_allclose(mine, its, rtol=0.02, atol=0.5)
         else:
             np.testing.assert_allclose(mine, its, rtol=1e-9, atol=1e-9)
     if name != "counts":
-        assert_same_columns(engine.keep_columns(got, np.arange(K)), state.statistics)
+        assert_same_columns(engine.keep_columns(got, np.arange(K)), sums)
 
 
 def assert_same_columns(got, wanted):
@@ -206,13 +207,13 @@ def test_discounts():
     "prior", [BetaBernoulli(n_features=2), StickBreakingIBP(truncation=2)], ids=["finite", "sticks"]
 )
 def test_no_row_is_without_a_feature_that_all_have(prior, rng):
-    """N - S is zero, not below it, after thousands of discounts."""
-    X = np.full((600, 4), 5.0) + 0.1 * rng.standard_normal((600, 4))
+    """N - S is zero, not below it, after many discounts."""
+    X = np.full((240, 4), 5.0) + 0.1 * rng.standard_normal((240, 4))
     inference = StreamingMeanField(batch_size=3, forgetting=0.7, tol=1e-2)
     model = Model(prior, LinearGaussian(noise_var=0.01, feature_var=25.0))
     state, _ = inference.absorb(rng, inference.begin(rng, model, 4), X)
     assert state.statistics.counts.max() <= state.n_counted * (1 + 1e-12)
-    assert 3 < state.n_counted < 600
+    assert 3 < state.n_counted < 240
     assert (state.weights.tau > 0).all()
     inference.check_sound(state, model, 4)
 
@@ -265,9 +266,10 @@ def test_any_batches_give_the_same_bits_also_through_a_file(settings, rng, tmp_p
     assert not np.isnan(whole.impute(X)).any()
 
 
+@pytest.mark.slow
 def test_features_of_bars():
     """Found among hundreds of rows that were seen once, in any of which half of the features are on."""
-    data = datasets.bars(600, random_state=0)
+    data = datasets.bars(500, random_state=0)
     model = LatentFeatures(
         LinearGaussian(noise_var=0.25, feature_var=0.5), IBP(mass=2.0), StreamingMeanField(), random_state=0
     ).fit(data.X)
@@ -325,9 +327,10 @@ def test_dims_that_own_bits_cannot_be_streamed():
 
 
 @pytest.mark.parametrize("name", ["bits", pytest.param("weights", marks=pytest.mark.slow)])
-def test_contract(name):
+def test_contract(name, rng):
     prior, observation = MODELS[name]
-    check_inference(StreamingMeanField(batch_size=7, truncation=3), Model(prior, observation))
+    X = rows_of(observation, rng, 3, missing=False)
+    check_inference(StreamingMeanField(batch_size=7, truncation=3), Model(prior, observation), X, rng)
 
 
 HOSTILE = {
@@ -342,6 +345,7 @@ HOSTILE = {
     "stride": 0,
     "q": None,
     "statistics": None,
+    "no_rows": (np.zeros((0, 1)),),
 }
 
 
@@ -351,7 +355,7 @@ def test_hostile_states_are_refused(field, rng):
     inference, model = StreamingMeanField(batch_size=16), Model(prior, observation)
     state, _ = inference.absorb(rng, inference.begin(rng, model, N_DIMS), rows_of(GAUSSIAN, rng))
     inference.check_sound(state, model, N_DIMS)
-    with pytest.raises(ValueError, match="its|it has"):
+    with pytest.raises(ValueError, match=r"its|it has"):
         inference.check_sound(state._replace(**{field: HOSTILE[field]}), model, N_DIMS)
 
 

@@ -16,7 +16,7 @@ from thali.core.protocols.engines.mean_field import Family, GrowingSums, MeanFie
 from thali.core.protocols.prior import AdaptiveWeights, VariationalWeights
 from thali.core.registry import stored
 from thali.core.spec import Domain, Spec, at_least, not_negative, one_of, positive, setting
-from thali.core.statistics import scale
+from thali.core.statistics import are_alike, scale
 from thali.errors import InvalidParameterError
 from thali.inference.streams.batch_fit import Batch, begun, in_order, known, left_over, with_births, without_idle
 from thali.inference.variational.ascent import State, check_factors, n_weights, split_rows
@@ -254,18 +254,23 @@ class StreamingMeanField(Spec):
         if kinds[:2] != kinds[2:] or numbers != [int] * 4 or not 0 <= state.seed < 2**62:
             raise ValueError("its state is that of another model")
         _check_rows(state, n_dims, self.batch_size)
-        state.model.observation.check_data(np.where(np.isnan(state.waiting).all(axis=0), 0.0, state.waiting))
+        if len(state.waiting):
+            state.model.observation.check_data(np.where(np.isnan(state.waiting).all(axis=0), 0.0, state.waiting))
         if state.n_batches == 0:
             if not (state.q is state.weights is state.statistics is state.no_rows is None):
                 raise ValueError("it has factors of no rows")
             return
+        if state.q is None or state.statistics is None or not are_alike(self._weights(model.prior), state.weights):
+            raise ValueError("its weights are not those of the model")
         problem = split_rows(state.model, np.zeros((1, n_dims)), self.family)
-        if state.n_features > self._n_slots(model.prior):
-            raise ValueError("it has more features than there can be")
+        shapes = {np.shape(field) for field in state.no_rows}
+        if state.n_features > self._n_slots(model.prior) or shapes != {(0, state.n_features)}:
+            raise ValueError("its features are not as many as there can be")
         check_factors(problem, state.n_features, state.q, state.weights, None, state.statistics)
         batch = Batch(problem, None, max(state.n_counted - 1.0, 0.0), state.n_features, 1, 0.0)
         anew = batch.refit(State((), state.statistics, state.q, state.weights, 0.0))
-        if not np.isfinite(anew.bound) or state.statistics.counts.min(initial=0.0) < 0:
+        same = all(np.shape(mine) == np.shape(its) for mine, its in zip(anew.q, state.q, strict=True))
+        if not (same and np.isfinite(anew.bound) and state.statistics.counts.min(initial=0.0) >= 0):
             raise ValueError("its factors do not fit its sums")
 
 
@@ -299,4 +304,4 @@ def _check_rows(state: StreamedState, n_dims: int, batch_size: int) -> None:
     if type(n_counted) is not float or not 0 <= n_counted <= state.n_rows or not np.isfinite(state.bound):
         raise ValueError("its sums stand for other rows")
     if state.refused.shape != (2,) or not np.isfinite(state.refused).all():
-        raise ValueError("what it refused is no number")
+        raise ValueError("its refused squares are no numbers")
