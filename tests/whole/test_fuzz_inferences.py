@@ -30,6 +30,7 @@ from thali import (
     PerDim,
     SliceSampler,
     StochasticMeanField,
+    StreamingMeanField,
 )
 from thali.core.model import lacking
 from thali.running.choose import ALL
@@ -90,6 +91,14 @@ INFERENCES: dict[type, st.SearchStrategy[Any]] = {
         n_restarts=st.integers(1, 3),
     ),
     ParticleFilter: st.builds(ParticleFilter, n_particles=st.integers(2, 9)),
+    StreamingMeanField: st.builds(
+        StreamingMeanField,
+        batch_size=st.integers(1, 8),
+        forgetting=st.sampled_from([None, 0.5, 1.0]),
+        start=st.sampled_from(["births", "uniform"]),
+        truncation=st.sampled_from([None, 2]),
+        n_inner=st.integers(1, 4),
+    ),
 }
 
 
