@@ -28,6 +28,7 @@ from thali import (
     SparseFactorAnalysis,
     StickBreakingIBP,
     StochasticMeanField,
+    StreamingMeanField,
 )
 from thali.core.model import compatible
 from thali.errors import InvalidFileError, InvalidParameterError
@@ -49,6 +50,7 @@ OTHERS = [
     BPMeans(max_iter=5, n_restarts=2),
     ParticleFilter(n_particles=4),
     RecursiveIBP(n_start=8),
+    StreamingMeanField(batch_size=4, truncation=3, n_inner=3),
 ]
 PRIORS = [IBP(), BetaBernoulli(n_features=3), BetaProcess(concentration=2.0, rounds=2), StickBreakingIBP(truncation=4)]
 OBSERVATIONS = [

@@ -31,6 +31,7 @@ from thali import (
     RecursiveIBP,
     SliceSampler,
     StochasticMeanField,
+    StreamingMeanField,
 )
 from thali.core.model import lacking
 from thali.running.choose import ALL
@@ -97,6 +98,14 @@ INFERENCES: dict[type, st.SearchStrategy[Any]] = {
         forgetting=st.sampled_from([1.0, 0.9]),
         n_start=st.integers(0, 30),
         recipe=st.sampled_from(["residual", "paper"]),
+    ),
+    StreamingMeanField: st.builds(
+        StreamingMeanField,
+        batch_size=st.integers(1, 8),
+        forgetting=st.sampled_from([None, 0.5, 1.0]),
+        start=st.sampled_from(["births", "uniform"]),
+        truncation=st.sampled_from([None, 2]),
+        n_inner=st.integers(1, 4),
     ),
 }
 
