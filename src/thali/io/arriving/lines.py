@@ -1,4 +1,4 @@
-"""Whole lines from pieces of bytes that end anywhere, with their numbers. What is kept of an unfinished line is bounded."""
+"""Whole lines from pieces of bytes that end anywhere, with their numbers. What is kept of a line is bounded."""
 
 from typing import NamedTuple
 

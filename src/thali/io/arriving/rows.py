@@ -102,14 +102,14 @@ class ArrivingRows:
             piece, self._is_first = piece.removeprefix(_MARK), False
         return list(self._taken(self._lines.feed(piece)))
 
-    def end(self) -> list[Found]:
-        """What is left when nothing more comes."""
+    def end(self, *, cut_off: bool = False) -> list[Found]:
+        """What is left when nothing more comes, or when it was decided to read no more (`cut_off`)."""
         found: list[Found] = []
         last = self._lines.end()
         if self._waiting:
             found += self._begin()
         if last is not None:
-            found += self._last(last)
+            found += self._last(last, cut_off)
         return found
 
     @property
@@ -138,11 +138,14 @@ class ArrivingRows:
         why = f"the line has {line.length} bytes, of at most {self._longest}. Send a row a line, with fewer digits"
         return BadLine(line.number, f"{self.path}, line {line.number}: {why}")
 
-    def _last(self, last: NoLine) -> Iterator[Found]:
+    def _last(self, last: NoLine, cut_off: bool) -> Iterator[Found]:
         """A line without an end: a row of JSON is whole if it can be read, but a number may go on."""
-        if last.length > self._longest:
+        is_json = self.form is Form.NDJSON or (self._waiting is not None and last.text.lstrip()[:1] in (b"[", b"{"))
+        if cut_off and not (is_json and last.text.rstrip()[-1:] in (b"]", b"}")):
+            yield Remark(last.number, f"{self.path}, line {last.number}: it had not come to its end, and was not taken")
+        elif last.length > self._longest:
             yield self._too_long(last)
-        elif self.form is Form.NDJSON or (self._waiting is not None and last.text.lstrip()[:1] in (b"[", b"{")):
+        elif is_json:
             yield from self._taken([WholeLines(last.text + b"\n", last.number)])
             if self._waiting:
                 yield from self._begin()
@@ -259,8 +262,8 @@ class ArrivingRows:
         unknown = row.keys() - set(self._columns)
         if unknown:
             raise InvalidDataError(
-                f"{self.path}, line {line}: the name {min(unknown)!r:.60} is not among those of the first row or of the "
-                "fit. Begin with a row that has all names (null where a cell is missing)"
+                f"{self.path}, line {line}: the name {min(unknown)!r:.60} is not among those of the first row or of "
+                "the fit. Begin with a row that has all names (null where a cell is missing)"
             )
         new = [name for name in self._columns if name not in row and name not in self._lacking]
         self._lacking.update(new)
@@ -332,7 +335,9 @@ class ArrivingRows:
         label = first[0].strip() if found else None
         self._width = len(first)
         self._is_named = len(first) > 1 and name_rows(heads if found else [first[0], *heads], label)
-        self._columns = tuple(cell.strip() or f"column {i}" for i, cell in enumerate(first, 1)) if found else ("",) * len(first)
+        self._columns = (
+            tuple(cell.strip() or f"column {i}" for i, cell in enumerate(first, 1)) if found else ("",) * len(first)
+        )
         self.reading.append(f"line {line} is the header" if found else "no header")
         if self._is_named:
             self.reading.append(f"column 1{f' ({label})' if label else ''} names the rows")
@@ -374,8 +379,8 @@ class ArrivingRows:
             if set(columns) != set(self.dim_names):
                 wrong = sorted(set(columns) ^ set(self.dim_names))[0]
                 raise InvalidDataError(
-                    f"{self.path}, line {line}: its dims are not those of the fit, first of all {wrong!r:.60}. Send the "
-                    "same columns, in any order"
+                    f"{self.path}, line {line}: its dims are not those of the fit, first of all {wrong!r:.60}. Send "
+                    "the same columns, in any order"
                 )
             self._order = np.array([columns.index(name) for name in self.dim_names])
         elif self.n_dims is not None and len(columns) != self.n_dims:

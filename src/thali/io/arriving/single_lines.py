@@ -68,10 +68,14 @@ def json_of(path: Path, line: int, text: bytes) -> list[Any] | dict[str, Any]:
     try:
         value = json.loads(decoded, object_pairs_hook=_pairs)
     except _TwiceError as error:
-        raise InvalidDataError(f"{path}, line {line}: the name {short(error.args[0])} is there twice. Rename one") from None
+        raise InvalidDataError(
+            f"{path}, line {line}: the name {short(error.args[0])} is there twice. Rename one"
+        ) from None
     except (ValueError, RecursionError) as error:
         said = "it is nested too deeply" if isinstance(error, RecursionError) else _words(error)
-        raise InvalidDataError(f"{path}, line {line}: it is no JSON ({said}). Send one array or object a line") from None
+        raise InvalidDataError(
+            f"{path}, line {line}: it is no JSON ({said}). Send one array or object a line"
+        ) from None
     if not isinstance(value, list | dict):
         raise InvalidDataError(
             f"{path}, line {line}: expected a row as a JSON array or object, found {short(value)}. Send one a line"
