@@ -65,7 +65,8 @@ def simulate(
     """Make data whose features are known, to try methods on.
 
     NAME.npz holds X, Z, features and every parameter by name. NAME.csv holds X, and beside it are NAME-Z.csv,
-    NAME-features.csv and NAME-parameters.json. With -o - the rows of X go to standard output as csv, for `thali stream`.
+    NAME-features.csv and NAME-parameters.json. With -o - the rows of X go to standard output, for
+    `thali stream`.
     """
     to_pipe = str(output) == "-"
     if to_pipe and json:

@@ -94,12 +94,9 @@ class ArrivingRows:
         self._columns: tuple[str, ...] = ()  # their names, blank where they have none
         self._order: Array | None = None  # the column of each dim, if they are in another order
         self._lacking: set[str] = set()  # names that some object lacked
-        self._is_first = True
 
     def feed(self, piece: bytes) -> list[Found]:
         """What the lines that end in this piece say."""
-        if self._is_first and piece:
-            piece, self._is_first = piece.removeprefix(_MARK), False
         return list(self._taken(self._lines.feed(piece)))
 
     def end(self, *, cut_off: bool = False) -> list[Found]:
@@ -127,7 +124,10 @@ class ArrivingRows:
         for piece in pieces:
             if isinstance(piece, NoLine):
                 yield self._too_long(piece)
-            elif self._waiting is None:
+                continue
+            if piece.first == 1:
+                piece = WholeLines(piece.text.removeprefix(_MARK), 1)
+            if self._waiting is None:
                 yield from self._read(piece)
             else:
                 self._waiting.append(piece)
@@ -140,7 +140,8 @@ class ArrivingRows:
 
     def _last(self, last: NoLine, cut_off: bool) -> Iterator[Found]:
         """A line without an end: a row of JSON is whole if it can be read, but a number may go on."""
-        is_json = self.form is Form.NDJSON or (self._waiting is not None and last.text.lstrip()[:1] in (b"[", b"{"))
+        text = last.text.removeprefix(_MARK) if last.number == 1 else last.text
+        is_json = self.form is Form.NDJSON or (self._waiting is not None and text.lstrip()[:1] in (b"[", b"{"))
         if cut_off and not (is_json and last.text.rstrip()[-1:] in (b"]", b"}")):
             yield Remark(last.number, f"{self.path}, line {last.number}: it had not come to its end, and was not taken")
         elif last.length > self._longest:
