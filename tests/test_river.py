@@ -18,7 +18,7 @@ from thali import (
 )
 from thali.river import OnlineLatentFeatures
 
-QUICK = StochasticMeanField(n_start=20, n_restarts=1, moves=False, truncation=3)
+QUICK = StochasticMeanField(n_start=20, n_restarts=3, moves=False, truncation=4)
 FILTER = ParticleFilter(n_particles=5, n_sweeps=0)
 
 
@@ -54,6 +54,7 @@ def learnt(rows, sizes=(), **how) -> OnlineLatentFeatures:
 def test_one_by_one_and_many_at_once_are_the_same(rows, inference):
     one, many = (learnt(rows, sizes, model=model(inference)) for sizes in ((), (3, 50, 19)))
     np.testing.assert_array_equal(one.fitted.components_, many.fitted.components_)
+    assert one.fitted.n_components_ > 0
     assert one.fitted.n_samples_seen_ == many.fitted.n_samples_seen_ == (70 if inference is FILTER else 60)
     frame = pd.DataFrame(rows[:10], index=range(5, 15))
     codes = many.transform_many(frame)
@@ -125,4 +126,5 @@ def test_river_finds_nothing_wrong(inference):
     checks = pytest.importorskip("river.checks", reason="river is not installed")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # names that come late
-        checks.check_estimator(OnlineLatentFeatures(model(inference), batch=20))
+        estimator = LatentFeatures(inference=inference, n_chains=1, random_state=0, verbose=False)
+        checks.check_estimator(OnlineLatentFeatures(estimator, batch=20))
