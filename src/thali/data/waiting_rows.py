@@ -43,8 +43,19 @@ class WaitingRows:
     def rest(self) -> Iterator[tuple[Array, Array]]:
         """All rows that wait, in a last batch that may not be full."""
         yield from self.full()
-        if self.n_waiting:
+        while self.n_waiting:  # again, if some of the last ones were put back
             yield self._first(self.n_waiting)
+
+    def put_back(self, X: Array, tags: Array, n_handed_over: int) -> None:
+        """These rows of the batch that was just handed over were not taken in, nor were the others."""
+        self._X.insert(0, X)
+        self._tags.insert(0, tags)
+        self.n_waiting += len(X)
+        self._n_taken -= n_handed_over
+
+    def leave_out(self) -> None:
+        """All rows that wait."""
+        self._X, self._tags, self.n_waiting = [], [], 0
 
     def _first(self, n: int) -> tuple[Array, Array]:
         X, tags = np.concatenate(self._X), np.concatenate(self._tags)

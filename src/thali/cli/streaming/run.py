@@ -76,11 +76,11 @@ class StreamRun:
                 self._take_all(arriving, worker)
             except Exception as error:
                 failure = error
-            try:
-                if not self._has_failed:
+            while self._waiting.n_waiting and not self._has_failed:
+                try:
                     self._hand_over(self._waiting.rest(), worker)
-            except Exception as error:
-                failure = failure or error
+                except Exception as error:  # of an earlier row
+                    failure = error
             if failure is not None:
                 self.stopped_by = "error"
             try:
@@ -111,28 +111,48 @@ class StreamRun:
 
     def _take(self, found: Found) -> None:
         if isinstance(found, Rows):
-            self._check(found.X, found.lines)
+            self._put(found.X, found.lines)
         elif isinstance(found, BadLine):
             self._refuse(found)
         else:
             self._remark(found.words, line=found.line)
 
-    def _check(self, X: np.ndarray, lines: np.ndarray) -> None:
-        """Put rows with the others, once the observation model finds nothing wrong with them."""
-        try:
-            check_more(self._observation, X)
-        except InvalidDataError as error:
-            if len(X) == 1:
-                why = f"{self.reader.path}, line {lines[0]}: {error}"
-                self._refuse(BadLine(int(lines[0]), why))
+    def _put(self, X: np.ndarray, lines: np.ndarray) -> None:
+        """With the rows that wait, unless the fit has seen them: it saw those that its observation model takes."""
+        n_left = self.plan.n_skip - self.n_skipped
+        if n_left > 0:
+            good = np.flatnonzero([self._fault(row, line) is None for row, line in zip(X, lines, strict=True)])
+            n = min(n_left, len(good))
+            self.n_skipped += n
+            if self.n_skipped < self.plan.n_skip:
                 return
-            for half in (slice(0, len(X) // 2), slice(len(X) // 2, None)):
-                self._check(X[half], lines[half])
-            return
-        n = min(self.plan.n_skip - self.n_skipped, len(X))
-        self.n_skipped += n
-        if n < len(X):
-            self._waiting.put(X[n:], lines[n:])
+            first = good[n - 1] + 1
+            X, lines = X[first:], lines[first:]
+        if len(X):
+            self._waiting.put(X, lines)
+
+    def _fault(self, row: np.ndarray, line: int) -> str | None:
+        """Why the observation model does not take a row."""
+        try:
+            check_more(self._observation, row[None, :])
+        except InvalidDataError as error:
+            return f"{self.reader.path}, line {line}: {error}"
+        return None
+
+    def _sort_out(self, X: np.ndarray, lines: np.ndarray, error: InvalidDataError) -> None:
+        """Put the good rows of a batch back that was refused; the error, if they are all good on their own."""
+        faults = [self._fault(row, line) for row, line in zip(X, lines, strict=True)]
+        good = np.array([fault is None for fault in faults])
+        if good.all():
+            raise error
+        end = len(X) if self.plan.skip_bad else int(np.argmin(good))  # else what follows a bad row is not taken
+        if not self.plan.skip_bad:
+            self._waiting.leave_out()
+        self._waiting.put_back(X[:end][good[:end]], lines[:end][good[:end]], len(X))
+        self._has_failed = False
+        for fault, line in zip(faults, lines.tolist(), strict=True):
+            if fault is not None:
+                self._refuse(BadLine(line, fault))
 
     @property
     def _observation(self) -> Any:
@@ -168,7 +188,11 @@ class StreamRun:
             n_features = getattr(self.model, "n_components_", 0)
             novelty = self._novelty(X) if self._row_lines else None
             self._has_failed = True
-            worker.submit(self.model.partial_fit, self._named(X)).result()
+            try:
+                worker.submit(self.model.partial_fit, self._named(X)).result()
+            except InvalidDataError as error:
+                self._sort_out(X, lines, error)
+                continue
             self._has_failed = False
             first, self.n_rows = self.n_rows + 1, self.n_rows + len(X)
             for facts in of_features(self.model, n_features, self.n_rows):
