@@ -121,7 +121,8 @@ class Arriving:
         while not self._stopped.is_set():
             if waits and not select.select([handle], [], [], _POLL)[0]:
                 continue
-            parts, size, until = [], 0, time.monotonic() + _WAIT
+            parts: list[bytes] = []
+            size, until = 0, time.monotonic() + _WAIT
             while size < _PIECE:
                 part = os.read(handle, _PIECE - size)
                 if not part:
