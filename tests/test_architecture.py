@@ -24,6 +24,7 @@ ORDER = (
     "testing",  # what contributors and users check their own parts with
     "counting",
     "grouping",
+    "river",
     "compare",
     "estimator",
     "report",
@@ -64,6 +65,7 @@ HOMES = {
     "numba": ("kernels/",),
     "sklearn": ("estimator.py", "running/fit_warnings.py", "compare.py", "datasets.py"),
     "matplotlib": ("report/",),
+    "river": ("river.py",),
     "dask": ("running/cluster/",),
     "distributed": ("running/cluster/",),
     "threadpoolctl": ("numerics/blas.py", "cli/verbs/doctor.py"),  # limits that overlap would undo each other

@@ -95,6 +95,8 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         Whether Ctrl-C or SIGTERM ended the fit early. What was found until then is kept.
     events_ : list of Event
         What happened to features in the last call of `fit` or `partial_fit`, from an inference that forgets its rows.
+    n_samples_seen_ : int
+        Rows that came so far, where the fit can go on with more.
     log_evidence_ : float
         An estimate of log p(X), from an inference that gives one.
     """
@@ -209,6 +211,8 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.n_components_ = len(self.components_)
         if posterior.model.observation.owners == "dims":
             self.loadings_presence_ = posterior.consensus.presence.T
+        if outcome.stream is not None:
+            self.n_samples_seen_ = outcome.stream.seen.n_rows
         self._n_features_out = self.n_components_  # scikit-learn's mixin names the output columns by it
         self.diagnostics_, self.agreement_, self.converged_, self._verdict = judge(
             self.inference_.inference, posterior, outcome.history

@@ -39,7 +39,7 @@ def show(text: str, *, style: str | None = None) -> None:
 
 def show_json(value: Any) -> None:
     """Data for programs: strict JSON, where null stands for a number that is not finite."""
-    print(json.dumps(_finite(value), indent=2, allow_nan=False), flush=True)
+    print(json.dumps(finite(value), indent=2, allow_nan=False), flush=True)
 
 
 def _print(stderr: bool, text: str, style: str | None) -> None:
@@ -48,11 +48,12 @@ def _print(stderr: bool, text: str, style: str | None) -> None:
     Console(stderr=stderr).print(text, style=style, markup=False, highlight=False, soft_wrap=True, emoji=False)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """With null in place of each number that is not finite, which JSON has none of."""
     if isinstance(value, dict):
-        return {str(key): _finite(inner) for key, inner in value.items()}
+        return {str(key): finite(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
+        return [finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -16,6 +16,7 @@ from thali.cli.verbs.impute import impute
 from thali.cli.verbs.inspect_fit import inspect
 from thali.cli.verbs.resume import resume
 from thali.cli.verbs.simulate import simulate
+from thali.cli.verbs.stream import stream
 from thali.cli.verbs.transform import transform
 
 app = typer.Typer(
@@ -49,7 +50,7 @@ def thali(
     """Find the hidden features that data are made of, which rows have which, and how many there are."""
 
 
-for verb in (demo, howmany, fit, resume, inspect, transform, impute, simulate, bound, doctor):
+for verb in (demo, howmany, fit, resume, stream, inspect, transform, impute, simulate, bound, doctor):
     app.command()(verb)
 
 

@@ -92,6 +92,20 @@ class Inference(StrEnum):
         return kinds[self]() if self in kinds else "auto"
 
 
+class StreamInference(StrEnum):
+    """Those that take rows as they come."""
+
+    STOCHASTIC_MEAN_FIELD = Inference.STOCHASTIC_MEAN_FIELD.value
+    PARTICLE_FILTER = Inference.PARTICLE_FILTER.value
+
+    def make(self) -> Any:
+        """The inference of that name."""
+        return Inference(self.value).make()
+
+
+STREAM_INFERENCE = StreamInference.STOCHASTIC_MEAN_FIELD
+
+
 class Noise(StrEnum):
     COMMON = "common"
     PER_DIM = "per-dim"

@@ -5,10 +5,13 @@ from typing import Annotated
 
 import typer
 
-from thali.cli.model_options import Noise, Observation, Offset, Sparse
+from thali.cli.model_options import Noise, Observation, Offset, Prior, Sparse
 
 DataFile = Annotated[Path, typer.Argument(metavar="FILE", help="Data: csv, tsv, txt (also .gz), npy, npz, parquet.")]
 ObservationModel = Annotated[Observation, typer.Option(help="How a row comes about from its features.")]
+PriorOfFeatures = Annotated[Prior, typer.Option(help="Features without bound, or at most --max-features.")]
+MaxFeatures = Annotated[int | None, typer.Option(min=1, help="The bound of beta-bernoulli.")]
+Mass = Annotated[float | None, typer.Option(help="Features that a row is expected to have; learned if not given.")]
 NoiseLevels = Annotated[
     Noise | None, typer.Option(help="One noise level for all dims (linear-gaussian), or one for each (others).")
 ]

@@ -15,7 +15,7 @@ from thali.errors import InvalidDataError, InvalidDataTypeError
 
 Array = np.ndarray
 
-_LARGEST = 1e150  # squares can still be summed
+LARGEST = 1e150  # squares can still be summed
 
 
 class RowBlocks:
@@ -97,7 +97,7 @@ def check_batch(X: Any, n_dims: int | None = None) -> Array:
 def check_squares(values: Array) -> None:
     """An error if squares of the values overflow when they are summed; NaN is none."""
     largest = np.fmax.reduce(np.abs(values), axis=None, initial=0.0)
-    if largest > _LARGEST:
+    if largest > LARGEST:
         raise InvalidDataError(f"X must hold numbers whose squares can be summed. Got {largest:.3g}.")
 
 

@@ -26,6 +26,7 @@ TEXT_RATIO, TEXT_FLOOR = 32, _MB  # less, since text takes long to read
 
 LINE_CELLS = 2_000_000  # cells in a line of text,
 LINE_LENGTH = 64 * _MB  # and its characters
+ARRIVING_LINE = 8 * _MB  # bytes of a line that arrives from another program, of which nothing else is known
 DOUBLE = 8  # bytes
 _THING = 160  # bytes that a Python object with an array takes at least
 _EXTENTS = 1000  # pieces of a file with holes that are looked at

@@ -15,7 +15,9 @@ from thali.files import whole_files
 from thali.io.recognisable import cell_of, is_header, recognisable
 from thali.io.tables import Table
 
-__all__ = ["check_suffix", "print_table", "write_table"]
+_TOGETHER = 256  # rows of text that are written at once
+
+__all__ = ["check_suffix", "print_rows", "print_table", "write_table"]
 
 
 def print_table(table: Table, stream: TextIO, delimiter: str = ",") -> None:
@@ -32,6 +34,14 @@ def print_table(table: Table, stream: TextIO, delimiter: str = ",") -> None:
         if i == 0 and table.dim_names is None and is_header(cells, table.X[1:]):
             cells = ["" if value != value else repr(value) for value in row]  # 1990.0 cannot be the name of a dim
         writer.writerow(cells if table.row_names is None else (table.row_names[i], *cells))
+
+
+def print_rows(X: np.ndarray, dim_names: tuple[str, ...], stream: TextIO, digits: int | None = None) -> None:
+    """As csv with a header, quicker than `print_table`: finite numbers with so many digits, or with all they need."""
+    form = ",".join(["%r" if digits is None else f"%.{digits}g"] * len(dim_names)) + "\n"
+    stream.write(",".join(dim_names) + "\n")
+    for begin in range(0, len(X), _TOGETHER):
+        stream.write("".join([form % tuple(row) for row in X[begin : begin + _TOGETHER].tolist()]))
 
 
 def write_table(table: Table, path: str | os.PathLike[str]) -> None:

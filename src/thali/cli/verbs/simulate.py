@@ -3,6 +3,7 @@
 import json as json_format
 import os
 import secrets
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -24,8 +25,14 @@ def simulate(
     rows: Annotated[int, typer.Option(min=1, help="How many rows.")],
     dims: Annotated[int, typer.Option(min=1, help="How many dims.")],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="NAME.npz with everything in it, or NAME.csv and files beside it.")
+        Path,
+        typer.Option(
+            "--output", "-o", help="NAME.npz with everything in it, NAME.csv and files beside it, or - for X alone."
+        ),
     ] = Path("simulated.npz"),
+    digits: Annotated[
+        int | None, typer.Option(min=1, max=17, help="Of the numbers with -o -: fewer are quicker; by default all.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")] = False,
     prior: Annotated[AnyPrior, typer.Option(help="Where the features of rows come from.")] = AnyPrior.IBP,
     mass: Annotated[float | None, typer.Option(help="Expected features of a row; by default drawn.")] = None,
@@ -58,9 +65,15 @@ def simulate(
     """Make data whose features are known, to try methods on.
 
     NAME.npz holds X, Z, features and every parameter by name. NAME.csv holds X, and beside it are NAME-Z.csv,
-    NAME-features.csv and NAME-parameters.json.
+    NAME-features.csv and NAME-parameters.json. With -o - the rows of X go to standard output, for
+    `thali stream`.
     """
-    files = _checked_files(output, overwrite)
+    to_pipe = str(output) == "-"
+    if to_pipe and json:
+        raise typer.BadParameter("--json and -o - both write to standard output; leave one out.")
+    if digits is not None and not to_pipe:
+        raise typer.BadParameter("--digits is for -o -; leave it out, since files have all digits.")
+    files = {} if to_pipe else _checked_files(output, overwrite)
     seed = secrets.randbelow(2**31) if seed is None else seed
     given = {
         "mass": mass,
@@ -84,11 +97,16 @@ def simulate(
     about = {"prior": str(prior), "observation": str(observation), "seed": seed}
     about |= {"decay": str(decay)} if decay is not None else {}
     about |= {"decay_width": decay_width} if decay_width is not None else {}
-    _write(files, truth, about)
+    if not to_pipe:
+        _write(files, truth, about)
     n_features, n_used = truth.Z.shape[1], int(truth.Z.any(axis=0).sum())
     used = f" ({n_used} in use)" if n_used < n_features else ""
     size = f"{count(rows, 'row')} x {count(dims, 'dim')}, {count(n_features, 'feature')}{used}"
     say(f"{size}  {prior} x {observation}, seed {seed}", quiet=quiet)
+    if to_pipe:
+        from thali.io import print_rows
+
+        print_rows(truth.X, tuple(f"dim_{d}" for d in range(dims)), sys.stdout, digits)
     for file in files.values():
         say(f"wrote {file} ({file_size(file)})", quiet=quiet)
     if json:
