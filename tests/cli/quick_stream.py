@@ -2,17 +2,22 @@
 
 from typing import Any
 
-from thali import StochasticMeanField
+from thali import ParticleFilter, StochasticMeanField
 from thali.cli import model_options
 from thali.cli.main import run
 
 
-def quick(inference: Any) -> Any:
+_make = model_options.StreamInference.make
+
+
+def quick(inference: Any, batch: int | None = None) -> Any:
     """In place of `StreamInference.make`: few features, from one start."""
-    made = model_options.Inference(inference.value).make()
-    if not isinstance(made, StochasticMeanField):
+    made = _make(inference, batch)
+    if isinstance(made, ParticleFilter):
         return made.replace(n_particles=20)
-    return made.replace(n_start=50, n_restarts=1, moves=False, truncation=4)
+    if isinstance(made, StochasticMeanField):
+        return made.replace(n_start=50, n_restarts=1, moves=False, truncation=4)
+    return made.replace(truncation=4)
 
 
 def make_quick(patch: Any) -> None:

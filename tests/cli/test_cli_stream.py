@@ -16,7 +16,8 @@ from cli.quick_stream import make_quick
 import thali as library
 
 PROGRAM = Path(__file__).with_name("quick_stream.py")
-QUICK = ("--seed", 3, "--jobs", 1, "--batch", 50)
+PLAIN = ("--seed", 3, "--jobs", 1)
+QUICK = (*PLAIN, "--batch", 50, "--inference", "stochastic-mean-field")
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +87,7 @@ def test_it_goes_on_where_it_was(thali, table: Path, lines: list[str], whole: by
     for name in ("again", "new"):
         assert thali("stream", table, *QUICK, "--checkpoint", f"{name}.thali").exit_code == 0
     table.write_text("\n".join(["a,b,c,d,e", *lines]) + "\n")
-    result = thali("stream", table, "--batch", 50, "--jobs", 1, "--checkpoint", "again.thali", "--skip-seen")
+    result = thali("stream", table, *QUICK[2:], "--checkpoint", "again.thali", "--skip-seen")
     assert result.exit_code == 0, result.stderr
     assert "going on with again.thali: 100 rows seen, which are left out" in result.stderr
     assert (summary(result)["skipped_rows"], summary(result)["new_rows"]) == (100, 200)
@@ -152,6 +153,7 @@ def test_what_does_not_fit_is_said_before_any_work(thali, table: Path, whole: by
         (("absent.csv",), "there is no file absent.csv"),
         (("-", "--follow"), "cannot be followed"),
         ((table, "--every", "soon"), "--every must be rows, such as 10000, or seconds"),
+        ((table, "--batch", 7), "--batch has no use with recursive"),
         ((table, "--skip-seen"), "--skip-seen needs --checkpoint"),
         ((table, "--checkpoint", "nowhere/x.thali"), "there is no folder nowhere"),
         ((table, "--checkpoint", "whole.thali", "--seed", 4), "has seed 3"),
@@ -235,10 +237,10 @@ def test_a_file_that_grows_is_followed(thali, table: Path, lines: list[str], who
 class Child:
     """`thali stream` with its standard input and output in our hands."""
 
-    def __init__(self, *arguments: object, **options: object) -> None:
-        command = [sys.executable, str(PROGRAM), "stream", *map(str, (*QUICK, *arguments))]
+    def __init__(self, *arguments: object, options: tuple[object, ...] = QUICK, **how: object) -> None:
+        command = [sys.executable, str(PROGRAM), "stream", *map(str, (*options, *arguments))]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how
         )
 
     def send(self, lines: list[str]) -> None:
@@ -271,14 +273,15 @@ def test_killed_in_mid_stream(thali, table: Path, lines: list[str], whole: bytes
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("inference", ["stochastic-mean-field", "particle-filter"])
+@pytest.mark.parametrize("inference", ["recursive", "streaming-mean-field", "stochastic-mean-field", "particle-filter"])
 def test_killed_again_and_again(thali, table: Path, lines: list[str], inference: str, rng) -> None:
     """At any moment, in the middle of a checkpoint too, until a run comes to its end."""
-    how = ("--inference", inference, "--every", 1)
-    assert thali("stream", table, *QUICK, *how, "--checkpoint", "once.thali").exit_code == 0
+    options = (*PLAIN, "--inference", inference, *(() if inference == "recursive" else ("--batch", 50)))
+    how = ("--every", 1)
+    assert thali("stream", table, *options, *how, "--checkpoint", "once.thali").exit_code == 0
     code = None
     while code != 0:
-        child = Child(table, *how, "--checkpoint", "killed.thali", "--skip-seen", "-q")
+        child = Child(table, *how, "--checkpoint", "killed.thali", "--skip-seen", "-q", options=options)
         if json.loads(child.process.stdout.readline())["event"] != "summary":
             time.sleep(rng.uniform(0, 0.02))
             child.process.kill()

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import thali
+from thali.errors import InvalidParameterError
 
 if TYPE_CHECKING:
     from thali.estimator import LatentFeatures
@@ -95,15 +96,21 @@ class Inference(StrEnum):
 class StreamInference(StrEnum):
     """Those that take rows as they come."""
 
+    RECURSIVE = Inference.RECURSIVE.value
+    STREAMING_MEAN_FIELD = Inference.STREAMING_MEAN_FIELD.value
     STOCHASTIC_MEAN_FIELD = Inference.STOCHASTIC_MEAN_FIELD.value
     PARTICLE_FILTER = Inference.PARTICLE_FILTER.value
 
-    def make(self) -> Any:
-        """The inference of that name."""
-        return Inference(self.value).make()
+    def make(self, batch: int | None = None) -> Any:
+        """The inference of that name; `batch` rows are taken in together, if that is a setting of its own."""
+        if batch is not None and self is StreamInference.RECURSIVE:
+            raise InvalidParameterError("--batch has no use with recursive, which takes rows as they come. Leave it out.")
+        made = Inference(self.value).make()
+        own = batch is not None and self is StreamInference.STREAMING_MEAN_FIELD
+        return made.replace(batch_size=batch) if own else made
 
 
-STREAM_INFERENCE = StreamInference.STOCHASTIC_MEAN_FIELD
+STREAM_INFERENCE = StreamInference.RECURSIVE
 
 
 class Noise(StrEnum):

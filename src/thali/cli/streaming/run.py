@@ -20,6 +20,7 @@ from thali.errors import InvalidDataError, InvalidFileError, words
 from thali.io.arriving.rows import ArrivingRows, BadLine, Found, Rows
 from thali.running.fitting import check_more
 from thali.running.settings import model_of
+from thali.running.shapes import forgets_rows
 from thali.running.stopping import on_stop_signal
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Every(NamedTuple):
 class Plan(NamedTuple):
     """How a stream is run."""
 
-    batch: int  # rows
+    batch: int  # rows, for an inference that keeps them
     skip_bad: bool  # rather than to stop at a bad row
     n_skip: int  # rows at the beginning that the fit has seen
     checkpoint: Path | None
@@ -63,7 +64,8 @@ class StreamRun:
         self.n_bad = self.n_skipped = 0
         self.stopped_by: str | None = None
         self._panel, self._events, self._row_lines = panel, events, row_lines
-        self._waiting = WaitingRows(plan.batch, self.n_before, freely=model.inference.shape == "rows")
+        size = 1 if forgets_rows(model.inference) else plan.batch
+        self._waiting = WaitingRows(size, self.n_before, freely=model.inference.shape == "rows")
         self._saved_at, self._saved_rows = time.monotonic(), self.n_before
         self._has_failed = False  # to take in a batch
         self._said_reading = False

@@ -45,6 +45,7 @@ _PARTS = {  # options -> the part of the model that they describe
     "inference": ("inference",),
 }
 _SETTINGS = ("seed", "chains")
+_BATCH = 1000  # rows
 
 
 class Format(StrEnum):
@@ -86,8 +87,9 @@ def stream(
         typer.Option(help="Write presence and novelty of each row: NAME.ndjson, NAME.csv, or - among the events."),
     ] = None,
     batch: Annotated[
-        int, typer.Option(min=1, help="Rows that are taken in together; the first of them set the scale.")
-    ] = 1000,
+        int | None,
+        typer.Option(min=1, help="Rows that are taken in together (1000; streaming-mean-field: 100). recursive: none."),
+    ] = None,
     observation: ObservationModel = Observation.LINEAR_GAUSSIAN,
     prior: PriorOfFeatures = Prior.IBP,
     max_features: MaxFeatures = None,
@@ -126,7 +128,7 @@ def stream(
         parts = {
             "observation": make_observation(observation, noise, noise_floor, offset, sparse),
             "prior": make_prior(prior, max_features, mass),
-            "inference": inference.make(),
+            "inference": inference.make(batch),
         }
         if goes_on and checkpoint is not None:
             model = _loaded(checkpoint, parts, given, {"seed": seed, "chains": chains})
@@ -149,7 +151,7 @@ def stream(
     row_lines = None if rows is None else RowLines(None if str(rows) == "-" else rows, events)
     _say_plan(model, checkpoint, n_seen, skip_seen=skip_seen, quiet=quiet)
     compile_kernels(model.observation, model.inference, quiet=quiet)
-    plan = Plan(batch, bad_rows is BadRows.SKIP, n_seen if skip_seen else 0, checkpoint, plan_every)
+    plan = Plan(batch or _BATCH, bad_rows is BadRows.SKIP, n_seen if skip_seen else 0, checkpoint, plan_every)
     with Arriving(source, reader, follow=follow) as arriving, Panel(quiet=quiet) as panel:
         run = StreamRun(model, reader, plan, panel, events, row_lines)
         try:
