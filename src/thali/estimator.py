@@ -94,7 +94,7 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     interrupted_ : bool
         Whether Ctrl-C or SIGTERM ended the fit early. What was found until then is kept.
     events_ : list of Event
-        What happened to features in the last call of `fit` or `partial_fit`, from an inference that forgets its rows.
+        What happened to features in the last `fit` or `partial_fit`, from an inference that forgets its rows.
     n_samples_seen_ : int
         Rows that came so far, where the fit can go on with more.
     log_evidence_ : float
@@ -334,10 +334,7 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     @property
     def log_evidence_(self) -> float:
-        """log of the mean over all filters of their unbiased estimates of p(X); there if the inference gives one.
-
-        `posterior_.filters` has the estimate of each, and `posterior_.filters.evidence` the standard error, too.
-        """
+        """log of the mean of all filters' unbiased estimates of p(X); `posterior_.filters` has each, and the error."""
         filters = self.posterior_.filters if hasattr(self, "posterior_") else None
         if filters is None:
             raise AttributeError("log_evidence_ is there after a fit by an inference that estimates it: ParticleFilter")

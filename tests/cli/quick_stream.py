@@ -6,7 +6,6 @@ from thali import ParticleFilter, StochasticMeanField
 from thali.cli import model_options
 from thali.cli.main import run
 
-
 _make = model_options.StreamInference.make
 
 

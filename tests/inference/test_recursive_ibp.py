@@ -143,8 +143,10 @@ def test_events_and_numbers():
     assert set(known.number.tolist()) == {event.feature for event in born} - gone
     model.partial_fit(8 + 0.5 * np.random.default_rng(0).standard_normal((60, 6)))  # something new
     assert any(event.kind == "born" and event.row == 200 for event in model.events_)
+    faded = {event.feature for event in model.events_ if event.kind in ("faded", "merged")}
     model.partial_fit(0.5 * np.random.default_rng(1).standard_normal((150, 6)))  # and none of it any more
-    assert {event.kind for event in model.events_} == {"faded"}
+    faded |= {event.feature for event in model.events_ if event.kind in ("faded", "merged")}
+    assert set(known.number.tolist()) <= faded
 
 
 def test_drift_is_followed_and_told():
@@ -269,7 +271,7 @@ def test_what_cannot_be_learned_is_refused(model, words):
 
 
 def test_noise_of_each_dim_and_an_offset_are_those_of_the_first_rows():
-    X, A = rows(300)
+    X, _ = rows(300)
     unit = np.array([1.0, 1, 2, 1, 1, 1])
     observation = LinearGaussian(noise_var=PerDim(), offset=NormalOffset())
     model = estimator({"observation": observation, "prior": IBP()}).fit(unit * X + 20)
@@ -285,8 +287,9 @@ def test_noise_of_each_dim_and_an_offset_are_taken_into_account():
     X, _ = rows()
     unit = np.array([0.1, 1, 10, 1, 1, 3])
     observation = LinearGaussian(noise_var=0.25 * unit**2, feature_var=4.0, offset=5.0 * unit)
-    model = estimator({"observation": observation, "prior": IBP(mass=1.5)}).fit((X + 5) * unit)
-    plain = estimator({"observation": LinearGaussian(noise_var=0.25, feature_var=1.0), "prior": IBP(mass=1.5)}).fit(X)
+    model = estimator({"observation": observation, "prior": IBP(mass=1.5)}, n_start=0).fit((X + 5) * unit)
+    plain = LinearGaussian(noise_var=0.25, feature_var=1.0)
+    plain = estimator({"observation": plain, "prior": IBP(mass=1.5)}, n_start=0).fit(X)
     np.testing.assert_allclose(model.components_, plain.components_ * unit, rtol=1e-6)
     gap = np.log(unit).sum()
     np.testing.assert_allclose(model.score_samples((X[:9] + 5) * unit), plain.score_samples(X[:9]) - gap, rtol=1e-6)

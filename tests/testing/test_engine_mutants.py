@@ -27,7 +27,7 @@ from thali.core.protocols.engines.chains import (
     SliceRows,
     StartRows,
 )
-from thali.core.protocols.engines.mean_field import FeatureDraws, MeanFieldRows, ScaledFeatures
+from thali.core.protocols.engines.mean_field import FeatureDraws, GrowingSums, MeanFieldRows, ScaledFeatures
 from thali.core.protocols.engines.particles import ParticleRows
 from thali.core.protocols.engines.point import PointRows
 from thali.core.protocols.engines.predictions import CellMoments, Predictions
@@ -417,6 +417,12 @@ MUTANTS = [
         "update_features must not lower the bound",
     ),
     (SPARSE, MeanFieldRows, {"expected_features": lambda o, s, q: q.mean[:1]}, "expected_features must have"),
+    (
+        NORMAL,
+        GrowingSums,
+        {"with_unused": lambda o, s, q, sums, n: o.with_unused(s, q, sums._replace(cross=1.5 * sums.cross), n)},
+        "with_unused must add",
+    ),
     (WEIGHTED, ScaledFeatures, {"stretch": lambda o, s, q, loc: -o.stretch(s, q, loc)}, "stretch must give a positive"),
     (
         NORMAL,

@@ -104,7 +104,7 @@ class StreamInference(StrEnum):
     def make(self, batch: int | None = None) -> Any:
         """The inference of that name; `batch` rows are taken in together, if that is a setting of its own."""
         if batch is not None and self is StreamInference.RECURSIVE:
-            raise InvalidParameterError("--batch has no use with recursive, which takes rows as they come. Leave it out.")
+            raise InvalidParameterError("--batch has no use with recursive: it takes rows as they come. Leave it out.")
         made = Inference(self.value).make()
         own = batch is not None and self is StreamInference.STREAMING_MEAN_FIELD
         return made.replace(batch_size=batch) if own else made

@@ -41,7 +41,8 @@ class RecursiveState(NamedTuple):
     model: Model  # adapted to the first rows
     known: Any  # the engine's
     n_dims: int
-    due: int  # the row after which features are put in order
+    law: Array  # (2,) mass and concentration, as of when features were last put in order
+    due: int  # the row after which they are again
     trace: Array  # (n, 5) rows, features, bound, log of the noise variance (nan: many), mass
     every: int  # which of those times are in the trace
     n_times: int
@@ -113,8 +114,8 @@ class RecursiveIBP(Spec):
     def begin(self, rng: Generator, model: Model, n_dims: int) -> RecursiveState:
         engine = model.observation.engine(RecursiveRows)
         engine.check_recursive(self.plan)
-        model.prior.filter_law(0.0, 0.0)
-        return RecursiveState(model, engine.nothing_known(n_dims), n_dims, _LEAST, np.zeros((0, 5)), 1, 0)
+        known = engine.nothing_known(n_dims)
+        return RecursiveState(model, known, n_dims, _law_given(model, known), _LEAST, np.zeros((0, 5)), 1, 0)
 
     def absorb_first(self, rng: Generator, state: RecursiveState, X: Array) -> tuple[RecursiveState, list[EventNote]]:
         """Few rows one by one; more begin with a mean field, which sees all of them at once."""
@@ -158,7 +159,12 @@ class RecursiveIBP(Spec):
         engine = state.model.observation.engine(RecursiveRows)
         known, notes = engine.in_order(state.known, self._law(state), self.plan)
         n = state.n_rows
-        state = state._replace(known=known, due=n + min(max(_LEAST, n // _SHARE), _LONGEST), n_times=state.n_times + 1)
+        state = state._replace(
+            known=known,
+            law=_law_given(state.model, known),
+            due=n + min(max(_LEAST, n // _SHARE), _LONGEST),
+            n_times=state.n_times + 1,
+        )
         if state.n_times % state.every == 0:
             state = state._replace(trace=np.vstack([state.trace, self._entry(state)]))
         if len(state.trace) > _TRACE:
@@ -171,9 +177,7 @@ class RecursiveIBP(Spec):
         return np.array([state.n_rows, state.n_features, state.known.bound, level, self._law(state).mass])
 
     def _law(self, state: RecursiveState) -> RowLaw:
-        known = state.known
-        mass, concentration = state.model.prior.filter_law(float(known.exists.sum()), float(known.weight))
-        return RowLaw(mass, concentration, self.births)
+        return RowLaw(float(state.law[0]), float(state.law[1]), self.births)
 
     def posterior(self, state: RecursiveState) -> RecursivePosterior:
         engine = state.model.observation.engine(RecursiveRows)
@@ -201,11 +205,18 @@ class RecursiveIBP(Spec):
         trace = state.trace
         sound = (
             state.n_rows < state.due <= state.n_rows + _LONGEST
+            and state.law.shape == (2,) and state.law.dtype == np.float64 and np.isfinite(state.law).all()
+            and bool((state.law > 0).all())
             and trace.ndim == 2 and trace.shape[1] == 5 and len(trace) <= _TRACE and trace.dtype == np.float64
             and np.isfinite(trace).all() and state.every >= 1 and state.n_times >= len(trace)
         )  # fmt: skip
         if not sound:
             raise ValueError("its trace or its next order does not fit its rows")
+
+
+def _law_given(model: Model, known: Any) -> Array:
+    """Mass and concentration: what is learned of them is a point that suits the rows so far."""
+    return np.array(model.prior.filter_law(float(known.exists.sum()), float(known.weight)), dtype=float)
 
 
 _never: Callable[[], bool] = lambda: False  # noqa: E731

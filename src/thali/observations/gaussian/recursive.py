@@ -52,7 +52,8 @@ class RecursiveFeatures(NamedTuple):
     age: Array  # (n_features,) rows since its birth, discounted
     number: Array  # (n_features,) in order of birth
     together: Array  # (n_features, n_features) expected rows with both
-    settled: Array  # (n_features, n_dims) the mean from which drift is counted; NaN before there were enough rows
+    is_settled: Array  # (n_features,) whether there were rows enough to count a drift
+    settled: Array  # (n_features, n_dims) the mean from which it is counted
     n_rows: int
     weight: float  # of the rows, discounted
     error: float  # E[squared residual] of all rows, discounted
@@ -99,7 +100,7 @@ class RecursiveGaussian(Engine):
         none, wide = np.zeros(0), np.zeros((0, n_dims))
         return RecursiveFeatures(
             self.model.updated(**values), wide, np.zeros((0, 1)), none, none, none, np.zeros(0, np.int64),
-            np.zeros((0, 0)), wide, 0, 0.0, 0.0, 0.0, 0.0, 0,
+            np.zeros((0, 0)), np.zeros(0, bool), wide, 0, 0.0, 0.0, 0.0, 0.0, 0,
         )  # fmt: skip
 
     def known_of(self, X: Array, z_prob: Array, codes: Array, observation: Any) -> RecursiveFeatures:
@@ -130,7 +131,7 @@ class RecursiveGaussian(Engine):
                 mean=mean, rows=rows, counts=z.sum(axis=0),
                 exists=-np.expm1(np.log1p(-np.minimum(z, 1 - 1e-12)).sum(axis=0)),
                 age=(n - first).astype(float), number=np.arange(K), together=z.T @ z + np.diag((z - z * z).sum(axis=0)),
-                settled=np.full((K, n_dims), np.nan), n_rows=n, weight=float(n),
+                is_settled=np.zeros(K, bool), settled=np.zeros((K, n_dims)), n_rows=n, weight=float(n),
                 error=float((left**2).sum() + inner.sum()), n_cells=float(seen.sum()), n_born=K,
             )  # fmt: skip
             known = self._with_variances(known)
@@ -164,7 +165,7 @@ class RecursiveGaussian(Engine):
                 known.n_rows, known.weight, known.error, known.n_cells, known.bound, known.n_born,
             ))
         )  # fmt: skip
-        before = dict(zip(known.number.tolist(), known.settled, strict=True))
+        before = dict(zip(known.number.tolist(), zip(known.is_settled, known.settled, strict=True), strict=True))
         K, at = known.n_features, 0
         slots = _with_room(known, K + _ROOM)
         told = np.empty((8 * len(slots.counts), 4))
@@ -177,11 +178,11 @@ class RecursiveGaussian(Engine):
         kept = Slots(*(np.array(array[:K, :K] if array is slots.together else array[:K]) for array in slots))
         if not (np.isfinite(kept.mean).all() and np.isfinite(totals.bound[0])):
             raise FloatingPointError("what is known of the features is not finite")
-        nowhere = np.full(Y.shape[1], np.nan)
-        settled = [before.get(number, nowhere) for number in kept.number.tolist()]
+        settled = [before.get(number, (False, np.zeros(Y.shape[1]))) for number in kept.number.tolist()]
         return known._replace(
             mean=kept.mean, rows=kept.rows, counts=kept.counts, exists=kept.exists, age=kept.age, number=kept.number,
-            together=kept.together, settled=np.array(settled).reshape(K, Y.shape[1]), n_rows=int(totals.n_rows[0]),
+            together=kept.together, is_settled=np.array([one for one, _ in settled], dtype=bool),
+            settled=np.array([mean for _, mean in settled]).reshape(K, Y.shape[1]), n_rows=int(totals.n_rows[0]),
             weight=float(totals.weight[0]), error=float(totals.error[0]), n_cells=float(totals.n_cells[0]),
             bound=float(totals.bound[0]), n_born=int(totals.n_born[0]),
         )  # fmt: skip
@@ -220,16 +221,16 @@ class RecursiveGaussian(Engine):
     def _drifted(self, known: RecursiveFeatures, notes: list[EventNote]) -> tuple[RecursiveFeatures, list[EventNote]]:
         """With notes on features that have moved away from where they were once they had enough rows."""
         noise, _ = self._variances(known.observation)
-        settled = known.settled.copy()
+        is_settled, settled = known.is_settled.copy(), known.settled.copy()
         for k in np.flatnonzero(known.counts >= _SETTLED):
-            if np.isnan(settled[k, 0]):
-                settled[k] = known.mean[k]
+            if not is_settled[k]:
+                is_settled[k], settled[k] = True, known.mean[k]
                 continue
             far = math.sqrt(float(np.mean((known.mean[k] - settled[k]) ** 2)) / noise)
             if far > _DRIFTED:
                 notes = [*notes, EventNote(known.n_rows, KINDS.index("drifted"), int(known.number[k]), far)]
                 settled[k] = known.mean[k]
-        return known._replace(settled=settled), notes
+        return known._replace(is_settled=is_settled, settled=settled), notes
 
     def _with_variances(self, known: RecursiveFeatures) -> RecursiveFeatures:
         """With learned variances at the point that suits the rows so far best."""
@@ -277,12 +278,13 @@ class RecursiveGaussian(Engine):
             and known.rows.shape in ((K, 1), (K, n_dims))
             and known.number.dtype == np.int64
             and all(getattr(known, name).dtype == np.float64 for name in (*shapes, "rows") if name != "number")
-            and all(np.isfinite(getattr(known, name)).all() for name in (*shapes, "rows") if name != "settled")
+            and known.is_settled.shape == (K,) and known.is_settled.dtype == np.bool_
+            and all(np.isfinite(getattr(known, name)).all() for name in (*shapes, "rows"))
             and all((getattr(known, name) >= 0).all() for name in ("rows", "counts", "age"))
             and bool(((known.exists >= 0) & (known.exists <= 1)).all())
             and len(set(known.number.tolist())) == K
             and all(0 <= number < known.n_born for number in known.number.tolist())
-            and all(math.isfinite(value) for value in known[9:])
+            and all(math.isfinite(value) for value in known[10:])
             and known.n_rows >= 0 and known.weight >= 0 and known.error >= 0 and known.n_cells >= 0
         )  # fmt: skip
         if not sound:
@@ -340,7 +342,8 @@ def _absorbed(known: RecursiveFeatures, this: int, parts: list[int], ridge: floa
     rest = np.delete(np.arange(known.n_features), this)
     return known._replace(
         mean=mean[rest], rows=rows[rest], counts=counts[rest], exists=exists[rest], age=age[rest],
-        number=known.number[rest], together=known.together[np.ix_(rest, rest)], settled=known.settled[rest],
+        number=known.number[rest], together=known.together[np.ix_(rest, rest)],
+        is_settled=known.is_settled[rest], settled=known.settled[rest],
     )  # fmt: skip
 
 

@@ -51,7 +51,8 @@ class RecursiveWeighted(RecursiveGaussian):
             mean=mean, rows=rows[:, :1] if seen.all() else rows, counts=z.sum(axis=0),
             exists=-np.expm1(np.log1p(-np.minimum(z, 1 - 1e-12)).sum(axis=0)),
             age=(n - np.argmax(z > 0.5, axis=0)).astype(float), number=np.arange(K),
-            together=z.T @ z + np.diag((z - z * z).sum(axis=0)), settled=np.full((K, n_dims), np.nan), n_rows=n,
+            together=z.T @ z + np.diag((z - z * z).sum(axis=0)), is_settled=np.zeros(K, bool),
+            settled=np.zeros((K, n_dims)), n_rows=n,
             weight=float(n), error=float((left**2).sum() + noise * np.sum(rows / (noise / feature + rows))),
             n_cells=float(seen.sum()), n_born=K,
         )  # fmt: skip

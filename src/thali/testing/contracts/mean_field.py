@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from thali.core.protocols.engines.chains import MarginalRows
-from thali.core.protocols.engines.mean_field import Family, FeatureDraws, MeanFieldRows, ScaledFeatures
+from thali.core.protocols.engines.mean_field import Family, FeatureDraws, GrowingSums, MeanFieldRows, ScaledFeatures
 from thali.core.protocols.engines.predictions import Predictions
 from thali.core.statistics import add
 from thali.testing.contracts.example import BITS, Example
@@ -17,6 +17,7 @@ Array = np.ndarray
 
 _LOG_ODDS = np.array([0.3, -0.6])
 _PASSES = 4
+_LEAK = 0.02  # of what counts are explained by, what a feature may take that no row has
 
 
 def check_mean_field_rows(example: Example) -> None:
@@ -152,6 +153,19 @@ def check_scaled_features(example: Example) -> None:
         factors = engine.stretch(q, [local])
         assert np.shape(factors) == (BITS.shape[1],), f"Got shape {np.shape(factors)}."
         assert np.all(factors > 0), f"Got {factors}."
+
+
+def check_growing_sums(example: Example) -> None:
+    rows = example.observation.engine(MeanFieldRows)
+    data, q, _, sums = _begun(example)
+    with contract("with_unused must add a last feature that no row has, and leave the others as they are."):
+        more = rows.add_feature(q)
+        with unchanged(q=more, sums=sums):
+            wider = example.observation.engine(GrowingSums).with_unused(more, sums, float(len(data)))
+        assert near(wider.counts, np.append(sums.counts, 0.0)), f"The counts are {wider.counts}."
+        others = rows.expected_features(rows.update_features(more, wider))[: BITS.shape[1]]
+        wanted = rows.expected_features(rows.update_features(q, sums))
+        assert np.allclose(others, wanted, rtol=_LEAK, atol=0.0), f"The others are {others}, not {wanted}."
 
 
 def check_feature_draws(example: Example) -> None:

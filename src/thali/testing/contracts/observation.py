@@ -22,7 +22,12 @@ from thali.testing.contracts.column_moves import check_bit_entropy, check_column
 from thali.testing.contracts.example import Example
 from thali.testing.contracts.forgetful import check_recursive_rows
 from thali.testing.contracts.likelihood import check_likelihood
-from thali.testing.contracts.mean_field import check_feature_draws, check_mean_field_rows, check_scaled_features
+from thali.testing.contracts.mean_field import (
+    check_feature_draws,
+    check_growing_sums,
+    check_mean_field_rows,
+    check_scaled_features,
+)
 from thali.testing.contracts.points_and_particles import check_noise_floor, check_particle_rows, check_point_rows
 from thali.testing.contracts.predictions import check_cell_moments, check_predictions
 from thali.testing.contracts.sweeps import (
@@ -55,6 +60,7 @@ CONTRACTS: dict[type, Callable[[Example], None]] = {
     predictions.Predictions: check_predictions,
     predictions.CellMoments: check_cell_moments,
     mean_field.MeanFieldRows: check_mean_field_rows,
+    mean_field.GrowingSums: check_growing_sums,
     mean_field.ScaledFeatures: check_scaled_features,
     mean_field.FeatureDraws: check_feature_draws,
     point.PointRows: check_point_rows,
