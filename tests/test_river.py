@@ -14,6 +14,7 @@ from thali import (
     LatentFeatures,
     LinearGaussian,
     ParticleFilter,
+    RecursiveIBP,
     StochasticMeanField,
 )
 from thali.river import OnlineLatentFeatures
@@ -121,7 +122,7 @@ def test_a_pipeline_of_river(rows):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("inference", [QUICK, FILTER])
+@pytest.mark.parametrize("inference", [QUICK, RecursiveIBP(n_start=20)])
 def test_river_finds_nothing_wrong(inference):
     checks = pytest.importorskip("river.checks", reason="river is not installed")
     with warnings.catch_warnings():

@@ -14,7 +14,7 @@ from thali.data.plain_numbers import plain_numbers
 from thali.data.waiting_rows import WaitingRows
 from thali.errors import IncompatibleModelError, InvalidDataError, InvalidParameterError
 from thali.estimator import LatentFeatures
-from thali.inference import StochasticMeanField
+from thali.inference import RecursiveIBP
 from thali.running.fitting import check_more
 from thali.running.settings import model_of
 
@@ -44,7 +44,7 @@ class OnlineLatentFeatures(_Transformer):
     ----------
     model : LatentFeatures or None
         What is fitted: a copy of it, so that it stays as it is. Its inference must have `partial_fit`. None means
-        LatentFeatures(inference=StochasticMeanField()).
+        LatentFeatures(inference=RecursiveIBP()).
     batch : int
         Rows that the fit begins with. An inference whose result depends on its batches (`StochasticMeanField`) takes in
         that many at a time later, too; others take in each row when it comes.
@@ -132,12 +132,12 @@ class OnlineLatentFeatures(_Transformer):
 
     def _begin(self) -> None:
         """With the first rows. If that fails they wait for the next one."""
-        given = LatentFeatures(inference=StochasticMeanField()) if self.model is None else self.model
+        given = LatentFeatures(inference=RecursiveIBP()) if self.model is None else self.model
         model = LatentFeatures(**given.get_params(deep=False))
         if not hasattr(model, "partial_fit"):
             raise IncompatibleModelError(
                 f"model must have an inference that takes rows as they come. Got {model.inference!r}. Use "
-                "StochasticMeanField() or ParticleFilter()."
+                "RecursiveIBP(), StreamingMeanField(), StochasticMeanField() or ParticleFilter()."
             )
         names = list(self.dims) if self.dims is not None else sorted({n for row in self._first for n in row}, key=str)
         X = _as_matrix(self._first, names)

@@ -14,10 +14,12 @@ DOCS = Path(__file__).resolve().parents[2] / "docs" / "how-to"
 def commands(page: str) -> list[tuple[str, list[str]]]:
     """Each command with the lines that are shown of what it says."""
     found: list[tuple[str, list[str]]] = []
+    is_shown = False
     for line in (DOCS / page).read_text().splitlines():
+        is_shown = line.startswith("    $ ") or (is_shown and line.startswith("    "))
         if line.startswith("    $ "):
             found.append((line.removeprefix("    $ "), []))
-        elif line.startswith("    ") and found:
+        elif is_shown:
             found[-1][1].append(line.strip())
     return [one for one in found if "thali stream" in one[0] or "> rows.csv" in one[0]]
 

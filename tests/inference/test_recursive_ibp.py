@@ -94,6 +94,16 @@ def test_learned_hyperparameters_do_not_depend_on_batches_either():
     assert one.n_components_ == 3
 
 
+def test_first_rows_that_say_too_little_of_a_dim_do_not_end_a_stream():
+    """Two dates in a row are alike as far as squares can tell; twenty are not."""
+    X = np.column_stack([736_389.0 + np.arange(40), rows(40)[0]])
+    model = estimator(LEARNED, n_start=20)
+    for row in X:
+        model.partial_fit(row[None])
+    assert model.n_samples_seen_ == 40
+    assert np.isfinite(model.score_samples(X)).all()
+
+
 def test_it_is_saved_and_goes_on(whole, tmp_path):
     X = rows()[0]
     first = estimator().fit(X[:170])

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from thali.estimator import LatentFeatures
 
 _TURN = 0.1  # seconds that are waited for rows
+_ONCE = 1.0  # seconds in which two signals are one
 _MOST_SAID = 20  # bad rows on standard error; all of them are among the events
 
 
@@ -286,11 +287,18 @@ class StreamRun:
 
     @contextmanager
     def _stoppable(self, arriving: Arriving) -> Iterator[None]:
-        """Ctrl-C and SIGTERM end the reading; a second one ends everything."""
+        """Ctrl-C and SIGTERM end the reading; a second one, later, ends everything.
+
+        Who signals a process and then its group, as `timeout` does, means it once.
+        """
+        heard = np.inf
 
         def stop() -> None:
-            if self.stopped_by == "interrupt":
+            nonlocal heard
+            now = time.monotonic()
+            if now - heard > _ONCE:
                 raise KeyboardInterrupt("interrupted twice; what came since the last checkpoint is not saved")
+            heard = min(heard, now)
             self.stopped_by = "interrupt"
             arriving.stop()
 

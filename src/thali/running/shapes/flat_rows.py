@@ -15,6 +15,7 @@ from thali.core.events import add_notes, check_notes
 from thali.core.model import Model
 from thali.data.far_rows import Seen, warn_of_far_rows
 from thali.data.young_rows import YoungRows
+from thali.errors import InvalidDataError
 from thali.inference.calibration.noise_floor import calibrate
 from thali.running.shapes.shape import Job, Shape
 from thali.running.stopping import Clock
@@ -118,11 +119,12 @@ class FlatRows(Shape):
             n_due = min(2 * max(stream.n_begun, 1), self._n_young(stream.given)) - len(young)  # until it begins anew
             some, X = X[:n_due], X[n_due:]
             young = np.vstack([young, some])
-            if len(some) == n_due:
-                stream = self._anew(task, stream, young)
-            else:
+            anew = self._anew(task, stream, young) if len(some) == n_due else None
+            if anew is None:
                 state, _ = self.inference.absorb(task.rng, stream.state, some)
-                stream = stream._replace(state=state, young=YoungRows.of(young))
+                n_begun = len(young) if len(some) == n_due else stream.n_begun
+                anew = stream._replace(state=state, young=YoungRows.of(young), n_begun=n_begun)
+            stream = anew
         if len(X):
             state, notes = self.inference.absorb(task.rng, stream.state, X)
             add_notes(task.infos, notes)
@@ -147,11 +149,21 @@ class FlatRows(Shape):
         n: int = self.inference.n_young
         return max(n, N_YOUNG) if self._matrix is None and (given.prior.learned or given.observation.learned) else n
 
-    def _anew(self, task: Task, stream: RowStream, young: Array) -> RowStream:
-        """Begun with these rows, all so far. What happens to features is told from the last time on."""
-        model = calibrate(stream.given, _seen_throughout(young))
-        state = self.inference.begin(task.rng, model, young.shape[1])
-        state, notes = self.inference.absorb_first(task.rng, state, young)
+    def _anew(self, task: Task, stream: RowStream, young: Array) -> RowStream | None:
+        """Begun with these rows, all so far. What happens to features is told from the last time on.
+
+        None if they are too few to say: two dates that follow each other hardly differ, as far as digits go.
+        """
+        drawn = task.rng.bit_generator.state
+        try:
+            model = calibrate(stream.given, _seen_throughout(young))
+            state = self.inference.begin(task.rng, model, young.shape[1])
+            state, notes = self.inference.absorb_first(task.rng, state, young)
+        except InvalidDataError:
+            if len(young) >= self._n_young(stream.given):
+                raise
+            task.rng.bit_generator.state = drawn
+            return None
         if len(young) < self._n_young(stream.given):
             return RowStream(state, YoungRows.of(young), stream.given, len(young))
         add_notes(task.infos, notes)
