@@ -27,6 +27,7 @@ def as_shown(line: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3000)
 @pytest.mark.parametrize("page", ["streams.md", "command-line.md"])
 def test_commands(page, tmp_path):
     shown = commands(page)
