@@ -4,7 +4,7 @@ Where river is installed the class is one of its transformers, for pipelines wit
 methods are there.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -190,7 +190,7 @@ class OnlineLatentFeatures(_Transformer):
                     return
 
 
-def _as_matrix(rows: list[Row], names: list[Hashable]) -> Array:
+def _as_matrix(rows: Sequence[Row], names: list[Hashable]) -> Array:
     """NaN where a row lacks a name."""
     cells = np.empty((len(rows), len(names)), dtype=object)
     for n, row in enumerate(rows):

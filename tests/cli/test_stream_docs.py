@@ -41,7 +41,7 @@ def test_commands(page, tmp_path):
             env=os.environ | {"PATH": path},
             capture_output=True,
             text=True,
-            timeout=500,
+            timeout=1000,
         )
         said = (result.stdout + result.stderr).splitlines()
         for line in lines:

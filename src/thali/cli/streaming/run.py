@@ -298,7 +298,7 @@ class StreamRun:
     @contextmanager
     def _heard(self) -> Iterator[None]:
         """Warnings of the fit become remarks, each once."""
-        said = set()
+        said: set[str] = set()
 
         def speak(message: Any, *_: Any, **__: Any) -> None:
             text = words(message)
