@@ -29,6 +29,7 @@ def as_shown(line: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3000)
 @pytest.mark.parametrize("page", ["streams.md", "command-line.md"])
 def test_commands(page, tmp_path):
     shown = commands(page)
@@ -42,7 +43,7 @@ def test_commands(page, tmp_path):
             env=os.environ | {"PATH": path},
             capture_output=True,
             text=True,
-            timeout=500,
+            timeout=1000,
         )
         said = (result.stdout + result.stderr).splitlines()
         for line in lines:
