@@ -161,8 +161,8 @@ def _hidden(rng: Generator, X: Array, share: float) -> Array:
 def _chain(
     rng: Generator, start: _Start, data: LoadingData, n_classes: int, n_warmup: int, n_draws: int
 ) -> Iterator[ClassState]:
-    """The states that are kept, of that chain which explains the data best: most are stuck in classes that are a mixture
-    of others. With one class there is nothing to mix."""
+    """The states that are kept, of that chain which explains the data best: many stay in classes that are a mixture of
+    others. With one class there is nothing to mix."""
     best, best_fit = None, -np.inf
     for _ in range(_CHAINS if n_classes > 1 else 1):
         state, fit = begin(rng, start.concrete, data, start.loadings, n_classes), 0.0
