@@ -119,7 +119,7 @@ class DistanceDependentIBP(ScalarHypers):
 
     def simulate_links(self, rng: np.random.Generator) -> LinkedDraw:
         """A draw of Z with the owners and all links that made it."""
-        from thali.kernels.links import reach_owners  # numba is slow to import
+        from thali.kernels.links.reach import reach_owners  # numba is slow to import
 
         owners = self._draw_owners(rng)
         links = self._graph.draw_links(rng, len(owners))

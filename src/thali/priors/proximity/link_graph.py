@@ -64,7 +64,7 @@ class LinkGraph:
 
     def draw_holders(self, rng: np.random.Generator, owners: Array) -> Array:
         """Z of features with these owners; links that cannot lead to an owner are never drawn."""
-        from thali.kernels.links import draw_holders  # numba is slow to import
+        from thali.kernels.links.reach import draw_holders  # numba is slow to import
 
         return draw_holders(owners, *self._kernel_arrays, rng)
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import many, mutant, plain, seeds
-from reference import links as twin
+from reference.links import reach as twin
 
-from thali.kernels import links as kernel
+from thali.kernels.links import reach as kernel
 from thali.priors.proximity.decays import WindowDecay
 from thali.priors.proximity.distances import Times, proximities
 from thali.priors.proximity.link_graph import LinkGraph
