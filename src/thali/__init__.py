@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from thali.inference import (
         BPMeans,
         CollapsedGibbs,
+        DistanceDependentGibbs,
         Gibbs,
         MeanField,
         ParticleFilter,
@@ -52,6 +53,7 @@ _HOME = {
     "LinearGaussian": "observations", "FactorAnalysis": "observations", "ICA": "observations",
     "PoissonGamma": "observations", "Bernoulli": "observations", "SparseFactorAnalysis": "observations",
     "CollapsedGibbs": "inference", "Gibbs": "inference", "SliceSampler": "inference",
+    "DistanceDependentGibbs": "inference",
     "BPMeans": "inference", "MeanField": "inference", "StochasticMeanField": "inference", "ParticleFilter": "inference",
     "Gamma": "core.distributions", "InverseGamma": "core.distributions", "Beta": "core.distributions",
     "LogNormal": "core.distributions", "PerDim": "core.distributions", "PerFeature": "core.distributions",
@@ -69,6 +71,7 @@ __all__ = [
     "truncation_bounds", "suggest_truncation", "left_ordered", "class_size", "register",
     "LinearGaussian", "FactorAnalysis", "ICA", "PoissonGamma", "Bernoulli", "SparseFactorAnalysis",
     "CollapsedGibbs", "Gibbs", "SliceSampler", "MeanField", "StochasticMeanField", "BPMeans", "ParticleFilter",
+    "DistanceDependentGibbs",
     "Gamma", "InverseGamma", "Beta", "LogNormal", "PerDim", "PerFeature", "NormalOffset",
     "InvalidParameterError", "InvalidDataError", "IncompatibleModelError", "InvalidFileError",
     "datasets", "metrics", "testing",

@@ -20,6 +20,11 @@ def random_links(seed, n_rows, n_features, forward):
     return rng.integers(n_rows, size=n_features), links
 
 
+def arrays_of(graph):
+    g = graph.for_kernels
+    return g.starts, g.targets, g.cumulative, g.into_starts, g.into_rows
+
+
 @many
 @given(seeds, st.integers(1, 12), st.integers(0, 5), st.booleans())
 def test_reach_equals_its_twin(seed, n_rows, n_features, forward):
@@ -68,7 +73,7 @@ def graph_arrays(seed, n_rows, width, sequential):
     rng = np.random.default_rng(seed)
     times = np.sort(rng.uniform(0, 5, n_rows))
     graph = LinkGraph(proximities(Times(times), WindowDecay(width), sequential))
-    return rng.integers(n_rows, size=4), graph._kernel_arrays
+    return rng.integers(n_rows, size=4), arrays_of(graph)
 
 
 @many

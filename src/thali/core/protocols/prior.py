@@ -149,3 +149,25 @@ class Links(Prior, Protocol):
 
     def link_probs(self) -> Any:
         """P(row i links to row j), a scipy.sparse CSR matrix whose rows sum to one."""
+
+    def kernel_graph(self) -> Any:
+        """The same for kernels: a `thali.kernels.links.layout.Graph`."""
+
+    def draw_links(self, rng: Generator, Z: Array) -> Array:
+        """Links that lead to Z, (n_features, n_rows): the row to which a row links, itself if it owns the feature, -1
+        if it lacks it."""
+
+    def leads_to(self, links: Array, Z: Array) -> bool:
+        """Whether these links, each of them possible, lead to Z."""
+
+    def possible(self, Z: Array) -> Array:
+        """Z with each column that no links can lead to in parts, each of them possible."""
+
+    def log_joint(self, links: Array) -> float:
+        """log p(links), those of rows that lack a feature summed out. Concrete priors only."""
+
+    def resample_linked(self, rng: Generator, current: Self, links: Array) -> Self:
+        """`current` with its learned hyperparameters drawn given the links."""
+
+    def exchangeable(self) -> Predictive:
+        """A prior of exchangeable rows with as vague a number of features, with which starts are looked for."""

@@ -12,7 +12,8 @@ class Graph(NamedTuple):
 
     Row i links to targets[t] with probability probs[t], starts[i] <= t < starts[i + 1], targets in increasing order;
     `cumulative` are their running sums. into_rows[t], into_starts[j] <= t < into_starts[j + 1], are the rows that may
-    link to row j, with probability into_probs[t]. A feature that row i owns has the weight 1 / totals[i].
+    link to row j, with probability into_probs[t]. A feature that row i owns has the weight 1 / totals[i]. `is_ordered`
+    if rows link only to themselves and to earlier rows.
     """
 
     starts: Array
@@ -23,6 +24,7 @@ class Graph(NamedTuple):
     into_rows: Array
     into_probs: Array
     totals: Array
+    is_ordered: bool
 
 
 class Columns(NamedTuple):

@@ -90,12 +90,12 @@ def _sweep_column(graph, columns, part, tree, K, k, owner, visit, noise_var, rid
     return n_flipped
 
 
-def _link_sweep(graph, columns, part, tree, K, ordered, n_shifts, noise_var, ridge, rng):
+def _link_sweep(graph, columns, part, tree, K, n_shifts, noise_var, ridge, rng):
     """Draw the links of all features, and with them Z. The arrays of `columns` change in place.
 
-    `ordered` if rows link only to themselves and to earlier rows: the links that led to Z are then summed out while the
-    first row of a feature is moved, n_shifts times, and drawn anew; else the owner is moved along the links. Returns
-    how many draws changed bits, and how many shifts were accepted.
+    Where rows link only to themselves and to earlier rows, the links that led to Z are summed out while the first row
+    of a feature is moved, n_shifts times, and drawn anew; elsewhere the owner is moved along the links. Returns how
+    many draws changed bits, and how many shifts were accepted.
     """
     invert(columns, K, -1, ridge)
     order = pick_columns(K, K, rng)
@@ -107,7 +107,7 @@ def _link_sweep(graph, columns, part, tree, K, ordered, n_shifts, noise_var, rid
         k = order[place]
         owner = load_column(columns, tree, k)
         take_column(columns, part, K, k, ridge)
-        if ordered:
+        if graph.is_ordered:
             weigh_links(graph, tree)
             for _ in range(n_shifts):
                 if shift_owner(graph, columns, part, tree, K, k, place, noise_var, ridge, rng):

@@ -27,12 +27,12 @@ def _add_up(columns, K):
                     columns.cross[k, d] += X[n, d]
 
 
-def _link_replicates(graph, X, Z, links, K, room, part, tree, ordered, n_shifts, noise_var, ridge, rng):
+def _link_replicates(graph, X, Z, links, K, room, part, tree, n_shifts, noise_var, ridge, rng):
     """One `link_sweep` in each replicate. `room` are columns of which the statistics are used."""
     for i in range(X.shape[0]):
         columns = Columns(X[i], Z[i], links[i], room.gram, room.cross, room.P, room.mu)
         add_up(columns, K[i])
-        link_sweep(graph, columns, part, tree, K[i], ordered, n_shifts, noise_var, ridge, rng)
+        link_sweep(graph, columns, part, tree, K[i], n_shifts, noise_var, ridge, rng)
 
 
 def _ownership_replicates(graph, X, Z, links, K, room, spare, part, tree, rates, jointly, noise_var, ridge, rng):

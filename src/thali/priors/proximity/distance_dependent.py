@@ -21,9 +21,12 @@ from thali.core.histories import distinct_columns
 from thali.core.registry import stored
 from thali.core.spec import ScalarHypers, hyper, moderate, one_of, setting
 from thali.errors import InvalidDataError, InvalidParameterError
+from thali.kernels.links.layout import Graph
 from thali.numerics.slice_sampling import slice_sample_positive
+from thali.priors.ibp import IBP
 from thali.priors.proximity.decays import ExponentialDecay
 from thali.priors.proximity.distances import Coordinates, Times, check_proximity, n_rows, proximities
+from thali.priors.proximity.link_draws import draw_links, log_link_rates, possible_columns
 from thali.priors.proximity.link_graph import EXACT_ROWS, LinkGraph
 
 _DEFAULT_DECAY = ExponentialDecay()
@@ -171,6 +174,43 @@ class DistanceDependentIBP(ScalarHypers):
             return self.mass * self._graph.shared()
         # eq: DD.expected-shared
         return self._simulated_mean(lambda on_path: (on_path * self.owner_rates()) @ on_path.T, n_draws, rng)
+
+    # --- links of a chain -------------------------------------------------------------------------
+
+    def kernel_graph(self) -> Graph:
+        return self._graph.for_kernels
+
+    def draw_links(self, rng: np.random.Generator, Z: Array) -> Array:
+        return draw_links(self._graph, rng, Z)
+
+    def leads_to(self, links: Array, Z: Array) -> bool:
+        from thali.kernels.links.reach import reach_owners  # numba is slow to import
+
+        rows = np.arange(self.n_rows)
+        owners = (links == rows).argmax(axis=1)
+        if not np.array_equal((links == rows).sum(axis=1), np.ones(len(links))) or not np.array_equal(links >= 0, Z.T):
+            return False
+        if not np.array_equal(reach_owners(owners, np.where(links < 0, rows, links)), Z):
+            return False
+        return bool(np.isfinite(log_link_rates(self._graph, links)).all())
+
+    def possible(self, Z: Array) -> Array:
+        return possible_columns(self._graph, Z)
+
+    def log_joint(self, links: Array) -> float:
+        """log p(owners, links); without circles the links are summed out, too. Features in random order."""
+        self.require_concrete("log_joint")
+        if self._graph.has_order:
+            return self.log_prob(np.ascontiguousarray((links >= 0).T))
+        n_features = len(links)
+        log_rates = n_features * math.log(self.mass) + float(log_link_rates(self._graph, links).sum())
+        return log_rates - math.lgamma(n_features + 1) - float(self.owner_rates().sum())
+
+    def resample_linked(self, rng: np.random.Generator, current: Self, links: Array) -> Self:
+        return self.resample(rng, current, np.ascontiguousarray((links >= 0).T))
+
+    def exchangeable(self) -> IBP:
+        return IBP()
 
     def resample(self, rng: np.random.Generator, current: Self, Z: Array) -> Self:
         """`current` with its mass drawn given Z: every owned feature is a column of Z, so their number is enough."""
