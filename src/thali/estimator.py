@@ -27,6 +27,7 @@ from thali.posteriors.encoding import encode
 from thali.rng import make_generator
 from thali.running.fit_warnings import warn_of
 from thali.running.fitting import Fitting, as_before_if_it_fails
+from thali.running.near_rows import distances_of
 from thali.running.settings import model_of
 from thali.running.shapes import check_stream, takes_batches
 from thali.storage import fit as saving
@@ -123,16 +124,29 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     # ---- fitting
 
-    def fit(self, X: Any, y: Any = None, *, heldout: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        heldout: Any = None,
+        distances: Any = None,
+        times: Any = None,
+        coordinates: Any = None,
+    ) -> Self:
         """Find the posterior given X (n_rows, n_dims); NaN cells are missing. y is ignored.
 
         `heldout` may hold the values of cells that are missing in X: the progress then shows how well they are
         predicted. The fit does not depend on them. A fit that has not converged ends with a ConvergenceWarning.
+        With `prior=DistanceDependentIBP()` one of `times` (n_rows,), `coordinates` (n_rows, n_coordinates) and
+        `distances` (n_rows, n_rows) says how far rows are from each other; NaN is not allowed, inf is. Distances need
+        not be symmetric: row i then links to row j by distances[i, j].
         An inference by blocks of rows also takes a memory map, which stays on disk, or an iterator of batches.
         After an error all is as it was before.
         """
         with as_before_if_it_fails(self):
-            outcome = self._adopt(self._fitting().fit(X, heldout))
+            near = distances_of(distances, times, coordinates)
+            outcome = self._adopt(self._fitting(distances=near).fit(X, heldout))
         return self._told(outcome)
 
     @available_if(lambda self: takes_batches(self.inference))
@@ -149,7 +163,7 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             outcome = self._adopt(self._fitting().go_on(X, before))
         return self._told(outcome, judged=False)
 
-    def _fitting(self, **how: bool) -> Fitting:
+    def _fitting(self, **how: Any) -> Fitting:
         return Fitting(self, **how)
 
     def _told(self, outcome: Outcome, *, judged: bool = True) -> Self:

@@ -140,7 +140,7 @@ def golden():
 
 
 def test_golden_subtree():
-    _, columns, _, _ = golden()
+    _, _columns, _, _ = golden()
     _, tree = work_space(room_for(np.zeros((8, 1)), np.zeros((8, 1), np.uint8), np.full((1, 8), -1), 1))
     tree.link[:] = [1, 2, 2, 1, 3, 5, 4, 0]
     tree.head[:] = -1

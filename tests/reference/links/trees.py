@@ -1,5 +1,7 @@
 """Twins of `thali.kernels.links.trees`: the same uniforms, every path followed to its end."""
 
+from itertools import pairwise
+
 import numpy as np
 
 
@@ -51,7 +53,7 @@ def draw_wilson(graph, owner, tree, n_steps, rng):
             if j < 0:
                 return False
             path = path[: path.index(j) + 1] if j in path else [*path, j]
-        for a, b in zip(path[:-1], path[1:], strict=True):
+        for a, b in pairwise(path):
             tree.link[a] = b
             inside.add(a)
     return True
@@ -117,11 +119,11 @@ def turn_path(graph, tree, owner, heir, u):
     while path[-1] != owner:
         path.append(tree.link[path[-1]])
     ratio = graph.totals[owner] / graph.totals[heir]
-    for i, j in zip(path[:-1], path[1:], strict=True):
+    for i, j in pairwise(path):
         ratio *= probability(graph, j, i) / probability(graph, i, j)
     if u >= ratio:
         return owner
-    for i, j in zip(path[:-1], path[1:], strict=True):
+    for i, j in pairwise(path):
         tree.link[j] = i
     tree.link[heir] = heir
     return heir

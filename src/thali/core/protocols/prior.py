@@ -140,9 +140,11 @@ class AuxiliaryPrior(Prior, Protocol):
 class Links(Prior, Protocol):
     """Features are handed on along links between rows: z_nk = 1 where links lead from row n to the owner of k."""
 
-    @property
-    def n_rows(self) -> int:
-        """The number of rows that have distances."""
+    def check_rows(self, n_rows: int) -> None:
+        """An error unless there are distances of so many rows."""
+
+    def with_distances(self, distances: Any) -> Self:
+        """This prior for rows with these distances: an array, a sparse matrix, `Times` or `Coordinates`."""
 
     def owner_rates(self) -> Array:
         """Poisson rates of the number of features that each row owns, (n_rows,). Concrete priors only."""

@@ -16,7 +16,6 @@ from thali.core.protocols.engines.chains import ChainRows, FreshRows, LinkedRows
 from thali.core.protocols.prior import Links
 from thali.core.registry import stored
 from thali.core.spec import Spec, at_least, one_of, setting
-from thali.errors import InvalidDataError
 from thali.inference.samplers.chain import ZState, as_draw
 from thali.inference.starts.given import start_domain
 from thali.inference.starts.search import KINDS, find_start
@@ -92,11 +91,7 @@ class DistanceDependentGibbs(Spec):
         tick: Callable[[], None] | None = None,
     ) -> LinkedState:
         """The end of a search with exchangeable rows, taken apart where no links can lead to it."""
-        if n_rows != model.prior.n_rows:
-            raise InvalidDataError(
-                f"X must have a row for each row of the prior's distances. Got {n_rows} rows, and distances of "
-                f"{model.prior.n_rows}."
-            )
+        model.prior.check_rows(n_rows)
         alike = Model(model.prior.exchangeable(), model.observation)
         _, observation, local = find_start(rng, alike, data, self.start, self.n_warmup, tick)
         rows = observation.engine(ChainRows)

@@ -213,10 +213,20 @@ def near_pairs(distances: Distances, reach: float) -> Iterator[Pairs]:
 
 def proximities(distances: Distances, decay: Decay, sequential: bool) -> sp.csr_array:
     """f(d_ij) where it is positive; with `sequential` only for j <= i."""
+    return _gathered(distances, decay, getattr(decay, "reach", math.inf), sequential)
+
+
+def finite_distances(distances: Distances, sequential: bool) -> sp.csr_array:
+    """1 + d_ij where d_ij is finite, as `proximities` has them: for a decay whose parameters change."""
+    return _gathered(distances, lambda d: 1.0 + d, math.inf, sequential)
+
+
+def _gathered(distances: Distances, value: Decay, reach: float, sequential: bool) -> sp.csr_array:
+    """value(d_ij) where it is positive."""
     parts: list[Pairs] = []
     n_links = 0
-    for i, j, d in near_pairs(distances, getattr(decay, "reach", math.inf)):
-        f = np.asarray(decay(d), dtype=float)
+    for i, j, d in near_pairs(distances, reach):
+        f = np.asarray(value(d), dtype=float)
         keep = (f > 0) & (j <= i) if sequential else f > 0
         parts.append((i[keep], j[keep], f[keep]))
         n_links += len(parts[-1][0])
