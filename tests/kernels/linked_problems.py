@@ -1,7 +1,7 @@
 """Small problems of features that are handed on along links."""
 
 import numpy as np
-from reference.links.replicates import add_up
+from reference.links.linked_replicates import add_up
 
 from thali import DistanceDependentIBP
 from thali.kernels.links.layout import Columns

@@ -298,7 +298,7 @@ class DistanceDependentIBP(ScalarHypers):
         prior = self.learned.get("mass")
         if prior is None:
             return current
-        n_features, rows = n_non_empty(Z), float((1.0 / self._graph.totals).sum())
+        n_features, rows = n_non_empty(Z), float((1.0 / current._graph.totals).sum())
         if isinstance(prior, Gamma):
             # eq: DD.mass-conditional
             return current.updated(mass=float(rng.gamma(prior.shape + n_features) / (prior.rate + rows)))

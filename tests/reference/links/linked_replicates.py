@@ -1,4 +1,4 @@
-"""Twins of `thali.kernels.links.replicates`."""
+"""Twins of `thali.kernels.links.linked_replicates`."""
 
 import numpy as np
 
