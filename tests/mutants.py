@@ -19,7 +19,8 @@ import thali.kernels
 
 MODULES = (
     "bits.collapsed_rows", "bits.replicates", "bits.move_replicates", "bits.parallel_sweep", "bits.importance_rows",
-    "weights.swaps", "links.linked_replicates", "weights.sparse_replicates", "weights.class_replicates", "counts.poisson_sweeps",
+    "weights.swaps", "links.linked_replicates", "weights.sparse_replicates", "weights.class_replicates",
+    "counts.poisson_sweeps",
 )  # fmt: skip
 SOURCE = Path(thali.kernels.__file__).parent
 CACHE = Path(__file__).parents[1] / ".pytest_cache" / "mutants"

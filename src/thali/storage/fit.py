@@ -114,8 +114,8 @@ def save(fit: Outcome, path: str | os.PathLike[str]) -> None:
         meta = fit.about.to_meta(arrays)
     except TypeError as error:
         raise InvalidFileError(
-            f"A file can hold only parts that have a name in files, and no functions. Got: {error}. Use a decay such as "
-            "ExponentialDecay to save the fit."
+            f"A file can hold only parts that have a name in files, and no functions. Got: {error}. Use a decay such "
+            "as ExponentialDecay to save the fit."
         ) from error
     if isinstance(fit.posterior, Variational):
         meta["variational"] = {
