@@ -27,7 +27,7 @@ from thali.posteriors.encoding import encode
 from thali.rng import make_generator
 from thali.running.fit_warnings import warn_of
 from thali.running.fitting import Fitting, as_before_if_it_fails
-from thali.running.near_rows import distances_of
+from thali.running.near_rows import distances_of, seen_from
 from thali.running.settings import model_of
 from thali.running.shapes import check_stream, takes_batches
 from thali.storage import fit as saving
@@ -233,9 +233,10 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     # ---- using a fit
 
-    def presence(self, X: Any) -> Array:
+    def presence(self, X: Any, *, distances: Any = None, times: Any = None, coordinates: Any = None) -> Array:
         """P(row has feature), (n_rows, n_components_). Rows that were fitted are recognised one by one: theirs is the
-        share of the draws with the feature in which they have it. Other rows are encoded, each on its own."""
+        share of the draws with the feature in which they have it. Other rows are encoded, each on its own; if the fit
+        had times, coordinates or distances, they need theirs: distances[i, j] is that of row i from fitted row j."""
         check_is_fitted(self)
         observation = self.posterior_.model.observation
         if observation.owners == "dims":
@@ -243,16 +244,17 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
                 f"{type(observation).__name__} has no presence of rows: every row has a score of every factor. "
                 "Use transform(X) for the scores, and loadings_presence_ for which dims a factor moves."
             )
-        return self._encode(X).presence
+        return self._encode(X, distances, times, coordinates).presence
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: Any, *, distances: Any = None, times: Any = None, coordinates: Any = None) -> Array:
         """Codes of the rows: E[z], or E[z w] where features have weights. Of fitted rows the mean over draws, as in
         `presence`; of others by the encoder, and a new row that is wholly missing gets the prior's answer."""
-        return self._encode(X).codes
+        return self._encode(X, distances, times, coordinates).codes
 
-    def _encode(self, X: Any) -> Any:
+    def _encode(self, X: Any, *near: Any) -> Any:
         check_is_fitted(self)
-        return encode(self.posterior_, self._validated(X, reset=False, sparse=True))
+        X = self._validated(X, reset=False, sparse=True)
+        return encode(seen_from(self.posterior_, X.shape[0], *near), X)
 
     def inverse_transform(self, codes: Any) -> Array:
         """Expected rows of X given codes, the offset included."""
@@ -266,7 +268,15 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             raise InvalidDataError(f"{wanted} Got {codes.shape}.")
         return self.posterior_.reconstruct(codes)
 
-    def impute(self, X: Any, interval: float | None = None) -> Any:
+    def impute(
+        self,
+        X: Any,
+        interval: float | None = None,
+        *,
+        distances: Any = None,
+        times: Any = None,
+        coordinates: Any = None,
+    ) -> Any:
         """X with its missing cells filled by their posterior mean; observed cells are untouched.
 
         With interval=0.9 (filled, lower, upper): the ends of the central 90 % predictive interval of each missing cell,
@@ -275,13 +285,15 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """
         check_is_fitted(self)
         X = self._validated(X, reset=False)
-        found = prediction.impute(self.posterior_, X, interval, fitted=self._was_fitted(X))
+        posterior = seen_from(self.posterior_, len(X), distances, times, coordinates)
+        found = prediction.impute(posterior, X, interval, fitted=self._was_fitted(X))
         return found[0] if interval is None else found
 
-    def score_samples(self, X: Any) -> Array:
+    def score_samples(self, X: Any, *, distances: Any = None, times: Any = None, coordinates: Any = None) -> Array:
         """Log predictive density of the observed cells of each row, averaged over draws of all chains."""
         check_is_fitted(self)
-        return self.posterior_.log_density(self._validated(X, reset=False, sparse=True))
+        X = self._validated(X, reset=False, sparse=True)
+        return seen_from(self.posterior_, X.shape[0], distances, times, coordinates).log_density(X)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean of `score_samples`."""

@@ -162,3 +162,24 @@ def test_a_damaged_state_is_seen():
         wrong[*on] = value
         with pytest.raises(ValueError, match="its links"):
             QUICK.check_sound(state._replace(links=wrong), data, N_ROWS)
+
+
+def test_new_rows_are_seen_by_their_neighbours():
+    fit = fitted(inference=DistanceDependentGibbs(n_warmup=30, n_draws=20))
+    blank = np.full((3, X.shape[1]), np.nan)
+    middle = fit.transform(blank, times=TIMES[[4, 20, 36]] + 0.01)
+    near = fit.transform(blank, distances=np.abs(np.subtract.outer(TIMES[[4, 20, 36]] + 0.01, TIMES)))
+    assert np.allclose(middle, near)
+    assert np.allclose(middle.argmax(axis=1), fit.transform(X)[[4, 20, 36]].argmax(axis=1))
+    assert np.array_equal(fit.transform(X), fit.transform(X, times=TIMES))  # fitted rows have bits of their own
+    filled = fit.impute(blank, times=TIMES[[4, 20, 36]])
+    assert np.corrcoef(filled.ravel(), fit.impute(X)[[4, 20, 36]].ravel())[0, 1] > 0.9
+    assert (
+        fit.score_samples(X[:2] + 0.01, times=TIMES[:2]).sum() > fit.score_samples(X[:2] + 0.01, times=[9, 9.5]).sum()
+    )
+    with pytest.raises(InvalidDataError, match=r"New rows must say how far"):
+        fit.transform(blank)
+    with pytest.raises(InvalidDataError, match=r"each of the 3 rows\. Got 2"):
+        fit.transform(blank, times=[0.0, 1.0])
+    with pytest.raises(InvalidParameterError, match="fitted rows have times"):
+        fit.transform(blank, coordinates=[[0.0], [1.0], [2.0]])

@@ -83,3 +83,13 @@ def test_a_learned_decay_is_a_hyperparameter():
     moved = prior.resample_linked(make_generator(1), drawn, drawn.draw_links(make_generator(2), HAS))
     assert moved.decay_rate != drawn.decay_rate
     assert moved.mass == 1.0
+
+
+def test_a_new_row_is_the_next_one():
+    """Without circles the ratio of probabilities with and without the row says how likely its bits are."""
+    more, fewer = (DistanceDependentIBP(1.3, STEPS[:n, :n], ExponentialDecay(0.7), sequential=True) for n in (5, 4))
+    Z = HAS[:4]
+    chance, rate = fewer.new_row_chances(STEPS[4:, :4], Z)
+    for bit in (0, 1):
+        ratio = more.log_prob(np.vstack([Z, [[bit]]])) - fewer.log_prob(Z)
+        assert np.exp(ratio + rate[0]) == pytest.approx(chance[0, 0] if bit else 1 - chance[0, 0])

@@ -1,10 +1,13 @@
-"""Distances between rows that come with the data: `fit(X, times=...)` and its like."""
+"""Distances between rows that come with the data: `fit(X, times=...)`, `transform(X, times=...)` and their like."""
 
 from typing import Any
 
 from thali.core.model import Model
 from thali.core.protocols.prior import Links
-from thali.errors import IncompatibleModelError, InvalidParameterError
+from thali.errors import IncompatibleModelError, InvalidDataError, InvalidParameterError
+from thali.posteriors.base import Posterior
+from thali.posteriors.draws import Draws
+from thali.posteriors.near_draws import NearDraws
 from thali.priors.proximity.distances import Coordinates, Times
 
 
@@ -31,3 +34,24 @@ def model_of_near_rows(model: Model, distances: Any) -> Model:
             "Leave them out, or use prior=DistanceDependentIBP()."
         )
     return Model(model.prior.with_distances(distances), model.observation)
+
+
+def seen_from(posterior: Posterior, n_new: int, distances: Any, times: Any, coordinates: Any) -> Posterior:
+    """The posterior as new rows at these distances from the fitted ones see it; as it is if none are given."""
+    given = distances_of(distances, times, coordinates)
+    if given is None:
+        return posterior
+    prior = posterior.model.prior
+    if not isinstance(prior, Links) or not isinstance(posterior, Draws):
+        raise IncompatibleModelError(
+            f"{type(prior).__name__} has no use for distances, times or coordinates: its rows are exchangeable. "
+            "Leave them out."
+        )
+    if isinstance(given, Coordinates) and isinstance(prior.distances, Coordinates):
+        given = Coordinates(given.points, prior.distances.metric)
+    near = prior.distances_to(given)
+    if len(near) != n_new:
+        raise InvalidDataError(
+            f"There must be a distance, time or point for each of the {n_new} rows. Got {len(near)}."
+        )
+    return NearDraws(posterior, near)

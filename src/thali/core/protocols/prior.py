@@ -152,6 +152,13 @@ class Links(Prior, Protocol):
     def link_probs(self) -> Any:
         """P(row i links to row j), a scipy.sparse CSR matrix whose rows sum to one."""
 
+    def distances_to(self, given: Any) -> Array:
+        """Distances of new rows from these, (n_new, n_rows), of times, coordinates or what they are already."""
+
+    def new_row_chances(self, near: Array, Z: Array) -> tuple[Array, Array]:
+        """(P(new row has feature) (n_new, n_features), rates of features that it alone has (n_new,)) given Z and
+        distances `near`, if these rows do not link to the new ones. Concrete priors only."""
+
     def kernel_graph(self) -> Any:
         """The same for kernels: a `thali.kernels.links.layout.Graph`."""
 

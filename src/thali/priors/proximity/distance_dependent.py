@@ -29,6 +29,7 @@ from thali.priors.proximity.distances import (
     Coordinates,
     Times,
     check_proximity,
+    distances_between,
     finite_distances,
     n_rows,
     proximities,
@@ -241,6 +242,21 @@ class DistanceDependentIBP(ScalarHypers):
             return self.mass * self._graph.shared()
         # eq: DD.expected-shared
         return self._simulated_mean(lambda on_path: (on_path * self.owner_rates()) @ on_path.T, n_draws, rng)
+
+    def distances_to(self, given: Any) -> Array:
+        """Distances of new rows from these, (n_new, n_rows)."""
+        return distances_between(given, self.distances)
+
+    def new_row_chances(self, near: Array, Z: Array) -> tuple[Array, Array]:
+        """(P(new row has feature) (n_new, n_features), rates of features that it alone has (n_new,)) given Z.
+
+        New rows come after these: a new row links to one of these or to itself, and none links to it.
+        """
+        self.require_concrete("new_row_chances")
+        f = np.where(np.isfinite(near), np.asarray(self.decay(near), dtype=float), 0.0)
+        totals = f.sum(axis=1) + float(np.asarray(self.decay(np.zeros(1)))[0])
+        # eq: own.dd-new-row
+        return f @ Z.astype(float) / totals[:, None], self.mass / totals
 
     # --- links of a chain -------------------------------------------------------------------------
 
