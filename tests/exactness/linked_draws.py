@@ -129,8 +129,9 @@ def paired_scores(before: Problems, after: Problems) -> dict[str, float]:
 
 def _link_statistics(p: Problems) -> dict[str, Array]:
     rows = np.arange(p.links.shape[2])
-    own = p.links == rows
-    on = p.links >= 0
+    used = (np.arange(p.links.shape[1]) < p.K[:, None])[:, :, None]
+    own = used & (p.links == rows)
+    on = used & (p.links >= 0)
     return {
         "features of row 0": own[:, :, 0].sum(axis=1).astype(float),
         "features of the last row": own[:, :, -1].sum(axis=1).astype(float),

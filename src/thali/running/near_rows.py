@@ -47,8 +47,6 @@ def seen_from(posterior: Posterior, n_new: int, distances: Any, times: Any, coor
             f"{type(prior).__name__} has no use for distances, times or coordinates: its rows are exchangeable. "
             "Leave them out."
         )
-    if isinstance(given, Coordinates) and isinstance(prior.distances, Coordinates):
-        given = Coordinates(given.points, prior.distances.metric)
     near = prior.distances_to(given)
     if len(near) != n_new:
         raise InvalidDataError(
