@@ -21,6 +21,7 @@ from thali.testing.contracts.chain_rows import (
 from thali.testing.contracts.column_moves import check_bit_entropy, check_column_moves
 from thali.testing.contracts.example import Example
 from thali.testing.contracts.likelihood import check_likelihood
+from thali.testing.contracts.linked_rows import check_linked_rows
 from thali.testing.contracts.mean_field import check_feature_draws, check_mean_field_rows, check_scaled_features
 from thali.testing.contracts.points_and_particles import check_noise_floor, check_particle_rows, check_point_rows
 from thali.testing.contracts.predictions import check_cell_moments, check_predictions
@@ -49,6 +50,7 @@ CONTRACTS: dict[type, Callable[[Example], None]] = {
     chains.FactorStart: check_factor_start,
     chains.ImportanceRows: check_importance_rows,
     chains.ParallelRows: check_parallel_rows,
+    chains.LinkedRows: check_linked_rows,
     chains.ColumnMoves: check_column_moves,
     chains.BitEntropy: check_bit_entropy,
     predictions.Predictions: check_predictions,
