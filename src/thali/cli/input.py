@@ -4,12 +4,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from thali.cli.console import count
+from thali.cli.near import Near
 
 if TYPE_CHECKING:
     import numpy as np
 
     from thali.estimator import LatentFeatures
     from thali.io import Table
+
+_NOTHING_NEAR = Near()
 
 
 class Data(NamedTuple):
@@ -21,6 +24,7 @@ class Data(NamedTuple):
     dim_names: tuple[str, ...] | None
     reading: str = ""  # how the file was read, in lines
     lines: "np.ndarray | None" = None  # of a text file: the line of each row
+    near: dict[str, Any] = {}  # times, coordinates or distances of the rows, as `fit` takes them  # noqa: RUF012
 
     @property
     def visible(self) -> Any:
@@ -91,12 +95,14 @@ class Data(NamedTuple):
         }
 
 
-def read_data(file: Path, holdout: float, seed: int) -> Data:
-    """The table in `file`, with a share of its observed cells hidden."""
+def read_data(file: Path, holdout: float, seed: int, near: Near = _NOTHING_NEAR) -> Data:
+    """The table in `file`, with a share of its observed cells hidden, without the columns that are no dims."""
     from thali.io import read_table
 
     table = read_table(file)
-    return Data(file, table.X, _hidden(table.X, holdout, seed), table.dim_names, how_read(table), table.lines)
+    reading = how_read(table)
+    table, given = near.taken_from(table)
+    return Data(file, table.X, _hidden(table.X, holdout, seed), table.dim_names, reading, table.lines, given)
 
 
 def how_read(table: "Table") -> str:
