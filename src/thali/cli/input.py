@@ -1,6 +1,8 @@
 """The data of a command: read from a file, described in a line, some cells hidden to be predicted."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from thali.cli.console import count
@@ -24,7 +26,7 @@ class Data(NamedTuple):
     dim_names: tuple[str, ...] | None
     reading: str = ""  # how the file was read, in lines
     lines: "np.ndarray | None" = None  # of a text file: the line of each row
-    near: dict[str, Any] = {}  # times, coordinates or distances of the rows, as `fit` takes them  # noqa: RUF012
+    near: Mapping[str, Any] = MappingProxyType({})  # times, coordinates or distances, as `fit` takes them
 
     @property
     def visible(self) -> Any:

@@ -1,5 +1,6 @@
 """How far rows are from each other, on the command line: columns of the data, or a file of distances."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -54,12 +55,10 @@ class Near(NamedTuple):
         values = table.X[:, columns]
         if np.isnan(values).any():
             row = int(np.flatnonzero(np.isnan(values).any(axis=1))[0])
-            raise typer.BadParameter(
-                f"{option}: a cell is missing in row {row + 1}. Give every row one, or drop the row."
-            )
-        names = (
-            None if table.dim_names is None else tuple(np.delete(np.array(table.dim_names, object), columns).tolist())
-        )
+            raise typer.BadParameter(f"{option}: a cell is missing in row {row + 1}. Fill it in, or drop the row.")
+        names = table.dim_names
+        if names is not None:
+            names = tuple(name for i, name in enumerate(names) if i not in columns)
         rest = table._replace(X=np.ascontiguousarray(np.delete(table.X, columns, axis=1)), dim_names=names)
         return rest, {"times": values[:, 0]} if self.times is not None else {"coordinates": values}
 
@@ -78,7 +77,7 @@ def _column(table: "Table", name: str | None, option: str) -> int:
     raise typer.BadParameter(f"{option}: {name!r} is no column of the data, by name or by number from 1 on{known}.")
 
 
-def near_prior(given: dict[str, Any], mass: float | None) -> Any:
+def near_prior(given: Mapping[str, Any], mass: float | None) -> Any:
     """Proximity falls exponentially, at a rate that is learned: about a tenth of the range of times or places."""
     from thali import DistanceDependentIBP, ExponentialDecay, Gamma
 
@@ -87,7 +86,7 @@ def near_prior(given: dict[str, Any], mass: float | None) -> Any:
     return DistanceDependentIBP(decay=decay) if mass is None else DistanceDependentIBP(mass, decay=decay)
 
 
-def _spread(given: dict[str, Any]) -> float:
+def _spread(given: Mapping[str, Any]) -> float:
     import numpy as np
 
     values: np.ndarray = next(iter(given.values()))

@@ -34,8 +34,18 @@ class NearPredictor(NamedTuple):
         rows = [
             self.engine.encode(X[i : i + 1], self.codebook, self.log_odds[i], float(rates[i])) for i in range(len(X))
         ]
-        fields = zip(*rows, strict=True)
-        return Encoded(*(None if field[0] is None else np.concatenate(field) for field in fields))
+
+        def together(values: list[Array | None]) -> Array | None:
+            known = [value for value in values if value is not None]
+            return np.concatenate(known) if known else None
+
+        return Encoded(
+            np.concatenate([row.presence for row in rows]),
+            np.concatenate([row.codes for row in rows]),
+            np.concatenate([row.log_density for row in rows]),
+            together([row.draws for row in rows]),
+            together([row.noise for row in rows]),
+        )
 
 
 class NearDraws(Draws):
