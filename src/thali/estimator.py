@@ -1,7 +1,7 @@
 """LatentFeatures: the scikit-learn face of thali. It validates, delegates, and shows what was found."""
 
 import os
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -27,7 +27,7 @@ from thali.posteriors.encoding import encode
 from thali.rng import make_generator
 from thali.running.fit_warnings import warn_of
 from thali.running.fitting import Fitting, as_before_if_it_fails
-from thali.running.near_rows import distances_of, seen_from
+from thali.running.near_rows import Near, distances_of, seen_from
 from thali.running.settings import model_of
 from thali.running.shapes import check_stream, takes_batches
 from thali.storage import fit as saving
@@ -124,16 +124,7 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     # ---- fitting
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        heldout: Any = None,
-        distances: Any = None,
-        times: Any = None,
-        coordinates: Any = None,
-    ) -> Self:
+    def fit(self, X: Any, y: Any = None, *, heldout: Any = None, **near: Unpack[Near]) -> Self:
         """Find the posterior given X (n_rows, n_dims); NaN cells are missing. y is ignored.
 
         `heldout` may hold the values of cells that are missing in X: the progress then shows how well they are
@@ -145,8 +136,7 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         After an error all is as it was before.
         """
         with as_before_if_it_fails(self):
-            near = distances_of(distances, times, coordinates)
-            outcome = self._adopt(self._fitting(distances=near).fit(X, heldout))
+            outcome = self._adopt(self._fitting(distances=distances_of(**near)).fit(X, heldout))
         return self._told(outcome)
 
     @available_if(lambda self: takes_batches(self.inference))
@@ -244,17 +234,17 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
                 f"{type(observation).__name__} has no presence of rows: every row has a score of every factor. "
                 "Use transform(X) for the scores, and loadings_presence_ for which dims a factor moves."
             )
-        return self._encode(X, distances, times, coordinates).presence
+        return self._encode(X, **near).presence
 
     def transform(self, X: Any, *, distances: Any = None, times: Any = None, coordinates: Any = None) -> Array:
         """Codes of the rows: E[z], or E[z w] where features have weights. Of fitted rows the mean over draws, as in
         `presence`; of others by the encoder, and a new row that is wholly missing gets the prior's answer."""
-        return self._encode(X, distances, times, coordinates).codes
+        return self._encode(X, **near).codes
 
-    def _encode(self, X: Any, *near: Any) -> Any:
+    def _encode(self, X: Any, **near: Unpack[Near]) -> Any:
         check_is_fitted(self)
         X = self._validated(X, reset=False, sparse=True)
-        return encode(seen_from(self.posterior_, X.shape[0], *near), X)
+        return encode(seen_from(self.posterior_, X.shape[0], **near), X)
 
     def inverse_transform(self, codes: Any) -> Array:
         """Expected rows of X given codes, the offset included."""
@@ -268,15 +258,7 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             raise InvalidDataError(f"{wanted} Got {codes.shape}.")
         return self.posterior_.reconstruct(codes)
 
-    def impute(
-        self,
-        X: Any,
-        interval: float | None = None,
-        *,
-        distances: Any = None,
-        times: Any = None,
-        coordinates: Any = None,
-    ) -> Any:
+    def impute(self, X: Any, interval: float | None = None, **near: Unpack[Near]) -> Any:
         """X with its missing cells filled by their posterior mean; observed cells are untouched.
 
         With interval=0.9 (filled, lower, upper): the ends of the central 90 % predictive interval of each missing cell,
@@ -285,7 +267,7 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """
         check_is_fitted(self)
         X = self._validated(X, reset=False)
-        posterior = seen_from(self.posterior_, len(X), distances, times, coordinates)
+        posterior = seen_from(self.posterior_, len(X), **near)
         found = prediction.impute(posterior, X, interval, fitted=self._was_fitted(X))
         return found[0] if interval is None else found
 
@@ -293,7 +275,7 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Log predictive density of the observed cells of each row, averaged over draws of all chains."""
         check_is_fitted(self)
         X = self._validated(X, reset=False, sparse=True)
-        return seen_from(self.posterior_, X.shape[0], distances, times, coordinates).log_density(X)
+        return seen_from(self.posterior_, X.shape[0], **near).log_density(X)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean of `score_samples`."""

@@ -94,4 +94,4 @@ def _tiny_fit(observation: Any, inference: Any) -> None:
         shape.advance(shape.tasks[0], Clock(None))
         shape.tasks[0].n_steps += 1
     posterior = shape.outcome("max_time").posterior
-    seen_from(posterior, 6, None, near.distances.times if model.prior is near else None, None).log_density(X)
+    seen_from(posterior, 6, times=near.distances.times if model.prior is near else None).log_density(X)

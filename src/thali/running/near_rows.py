@@ -1,6 +1,6 @@
 """Distances between rows that come with the data: `fit(X, times=...)`, `transform(X, times=...)` and their like."""
 
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from thali.core.model import Model
 from thali.core.protocols.prior import Links
@@ -11,7 +11,15 @@ from thali.posteriors.near_draws import NearDraws
 from thali.priors.proximity.distances import Coordinates, Times
 
 
-def distances_of(distances: Any, times: Any, coordinates: Any) -> Any:
+class Near(TypedDict, total=False):
+    """How far rows are from each other, in one of three ways."""
+
+    distances: Any
+    times: Any
+    coordinates: Any
+
+
+def distances_of(distances: Any = None, times: Any = None, coordinates: Any = None) -> Any:
     """The distances that were given, in one of three ways; None if there are none."""
     given = [name for name, it in (("distances", distances), ("times", times), ("coordinates", coordinates))
              if it is not None]  # fmt: skip
@@ -36,9 +44,9 @@ def model_of_near_rows(model: Model, distances: Any) -> Model:
     return Model(model.prior.with_distances(distances), model.observation)
 
 
-def seen_from(posterior: Posterior, n_new: int, distances: Any, times: Any, coordinates: Any) -> Posterior:
+def seen_from(posterior: Posterior, n_new: int, **near: Unpack[Near]) -> Posterior:
     """The posterior as new rows at these distances from the fitted ones see it; as it is if none are given."""
-    given = distances_of(distances, times, coordinates)
+    given = distances_of(**near)
     if given is None:
         return posterior
     prior = posterior.model.prior
@@ -47,9 +55,9 @@ def seen_from(posterior: Posterior, n_new: int, distances: Any, times: Any, coor
             f"{type(prior).__name__} has no use for distances, times or coordinates: its rows are exchangeable. "
             "Leave them out."
         )
-    near = prior.distances_to(given)
-    if len(near) != n_new:
+    apart = prior.distances_to(given)
+    if len(apart) != n_new:
         raise InvalidDataError(
-            f"There must be a distance, time or point for each of the {n_new} rows. Got {len(near)}."
+            f"There must be a distance, time or point for each of the {n_new} rows. Got {len(apart)}."
         )
-    return NearDraws(posterior, near)
+    return NearDraws(posterior, apart)
