@@ -223,7 +223,7 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     # ---- using a fit
 
-    def presence(self, X: Any, *, distances: Any = None, times: Any = None, coordinates: Any = None) -> Array:
+    def presence(self, X: Any, **near: Unpack[Near]) -> Array:
         """P(row has feature), (n_rows, n_components_). Rows that were fitted are recognised one by one: theirs is the
         share of the draws with the feature in which they have it. Other rows are encoded, each on its own; if the fit
         had times, coordinates or distances, they need theirs: distances[i, j] is that of row i from fitted row j."""
@@ -236,7 +236,7 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             )
         return self._encode(X, **near).presence
 
-    def transform(self, X: Any, *, distances: Any = None, times: Any = None, coordinates: Any = None) -> Array:
+    def transform(self, X: Any, **near: Unpack[Near]) -> Array:
         """Codes of the rows: E[z], or E[z w] where features have weights. Of fitted rows the mean over draws, as in
         `presence`; of others by the encoder, and a new row that is wholly missing gets the prior's answer."""
         return self._encode(X, **near).codes
@@ -271,7 +271,7 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         found = prediction.impute(posterior, X, interval, fitted=self._was_fitted(X))
         return found[0] if interval is None else found
 
-    def score_samples(self, X: Any, *, distances: Any = None, times: Any = None, coordinates: Any = None) -> Array:
+    def score_samples(self, X: Any, **near: Unpack[Near]) -> Array:
         """Log predictive density of the observed cells of each row, averaged over draws of all chains."""
         check_is_fitted(self)
         X = self._validated(X, reset=False, sparse=True)
