@@ -55,6 +55,7 @@ def test_sweeps_equal_their_twins(name):
 def with_mutant(monkeypatch, module, name, old, new):
     """A kernel with a mistake in the place of the right one, in all modules of the sweeps."""
     wrong = mutant(getattr(module, name), old, new)
+    monkeypatch.setattr(link_sweep, "shift_owner", plain(owner_shift.shift_owner))  # which calls others by name
     for other in (link_sweep, ownership, owner_shift, trees, column_part):
         if hasattr(other, name):
             monkeypatch.setattr(other, name, wrong)
