@@ -19,7 +19,8 @@ import thali.kernels
 
 MODULES = (
     "bits.collapsed_rows", "bits.replicates", "bits.move_replicates", "bits.parallel_sweep", "bits.importance_rows",
-    "weights.swaps", "weights.sparse_replicates", "weights.class_replicates", "counts.poisson_sweeps",
+    "weights.swaps", "links.linked_replicates", "weights.sparse_replicates", "weights.class_replicates",
+    "counts.poisson_sweeps",
 )  # fmt: skip
 SOURCE = Path(thali.kernels.__file__).parent
 CACHE = Path(__file__).parents[1] / ".pytest_cache" / "mutants"
@@ -61,6 +62,19 @@ def stale_preferences(G, precisions, classes, before, preferences, rng):
 
 # name -> (file, (text, replacement), ...)
 MUTANTS = {
+    "links: the likelihood of one row": (
+        "links/link_sweep.py",
+        ("part, K, tree.stack, n_moved, sign, visit)", "part, K, tree.stack, 1, sign, visit)"),
+    ),
+    "links: births with a binomial factor": (
+        "links/ownership.py",
+        ("        # eq: DD.ownership-ratio\n", "        gain += math.log(n_born + 1.0) - math.log(n_dead + 1.0)\n"),
+    ),
+    "links: the owner stays": ("links/trees.py", ("if u >= ratio:", "if u >= 1e9:")),
+    "links: a shift without the other rows": (
+        "links/owner_shift.py",
+        ("ratio += log_shift(graph, tree, row, owner, sign)", "log_shift(graph, tree, row, owner, sign)"),
+    ),
     "own factors dropped first": (
         "weights/sparse_rows.py",
         ("n_own = independent_own(own, n_own, most,", "n_own = independent_own(own, 0, most,"),

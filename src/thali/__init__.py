@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from thali.inference import (
         BPMeans,
         CollapsedGibbs,
+        DistanceDependentGibbs,
         Gibbs,
         MeanField,
         ParticleFilter,
@@ -54,6 +55,7 @@ _HOME = {
     "LinearGaussian": "observations", "FactorAnalysis": "observations", "ICA": "observations",
     "PoissonGamma": "observations", "Bernoulli": "observations", "SparseFactorAnalysis": "observations",
     "CollapsedGibbs": "inference", "Gibbs": "inference", "SliceSampler": "inference",
+    "DistanceDependentGibbs": "inference",
     "BPMeans": "inference", "MeanField": "inference", "StochasticMeanField": "inference", "ParticleFilter": "inference",
     "RecursiveIBP": "inference",
     "StreamingMeanField": "inference",
@@ -75,6 +77,7 @@ __all__ = [
     "CollapsedGibbs", "Gibbs", "SliceSampler", "MeanField", "StochasticMeanField", "BPMeans", "ParticleFilter",
     "RecursiveIBP",
     "StreamingMeanField",
+    "DistanceDependentGibbs",
     "Gamma", "InverseGamma", "Beta", "LogNormal", "PerDim", "PerFeature", "NormalOffset",
     "InvalidParameterError", "InvalidDataError", "IncompatibleModelError", "InvalidFileError",
     "datasets", "metrics", "testing",

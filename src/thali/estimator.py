@@ -1,7 +1,7 @@
 """LatentFeatures: the scikit-learn face of thali. It validates, delegates, and shows what was found."""
 
 import os
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -28,6 +28,7 @@ from thali.posteriors.encoding import encode
 from thali.rng import make_generator
 from thali.running.fit_warnings import warn_of
 from thali.running.fitting import Fitting, as_before_if_it_fails
+from thali.running.near_rows import Near, distances_of, seen_from
 from thali.running.settings import model_of
 from thali.running.shapes import check_stream, forgets_rows, takes_batches
 from thali.storage import fit as saving
@@ -128,16 +129,19 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     # ---- fitting
 
-    def fit(self, X: Any, y: Any = None, *, heldout: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, heldout: Any = None, **near: Unpack[Near]) -> Self:
         """Find the posterior given X (n_rows, n_dims); NaN cells are missing. y is ignored.
 
         `heldout` may hold the values of cells that are missing in X: the progress then shows how well they are
         predicted. The fit does not depend on them. A fit that has not converged ends with a ConvergenceWarning.
+        With `prior=DistanceDependentIBP()` one of `times` (n_rows,), `coordinates` (n_rows, n_coordinates) and
+        `distances` (n_rows, n_rows) says how far rows are from each other; NaN is not allowed, inf is. Distances need
+        not be symmetric: row i then links to row j by distances[i, j].
         An inference by blocks of rows, or one that forgets them, also takes a memory map, which stays on disk, or an
         iterator of batches. After an error all is as it was before.
         """
         with as_before_if_it_fails(self):
-            outcome = self._adopt(self._fitting().fit(X, heldout))
+            outcome = self._adopt(self._fitting(distances=distances_of(**near)).fit(X, heldout))
         return self._told(outcome)
 
     @available_if(lambda self: takes_batches(self.inference))
@@ -154,7 +158,7 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             outcome = self._adopt(self._fitting().go_on(X, before))
         return self._told(outcome, judged=False)
 
-    def _fitting(self, **how: bool) -> Fitting:
+    def _fitting(self, **how: Any) -> Fitting:
         return Fitting(self, **how)
 
     def _told(self, outcome: Outcome, *, judged: bool = True) -> Self:
@@ -226,9 +230,10 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     # ---- using a fit
 
-    def presence(self, X: Any) -> Array:
+    def presence(self, X: Any, **near: Unpack[Near]) -> Array:
         """P(row has feature), (n_rows, n_components_). Rows that were fitted are recognised one by one: theirs is the
-        share of the draws with the feature in which they have it. Other rows are encoded, each on its own."""
+        share of the draws with the feature in which they have it. Other rows are encoded, each on its own; if the fit
+        had times, coordinates or distances, they need theirs: distances[i, j] is that of row i from fitted row j."""
         check_is_fitted(self)
         observation = self.posterior_.model.observation
         if observation.owners == "dims":
@@ -236,16 +241,17 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
                 f"{type(observation).__name__} has no presence of rows: every row has a score of every factor. "
                 "Use transform(X) for the scores, and loadings_presence_ for which dims a factor moves."
             )
-        return self._encode(X).presence
+        return self._encode(X, **near).presence
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: Any, **near: Unpack[Near]) -> Array:
         """Codes of the rows: E[z], or E[z w] where features have weights. Of fitted rows the mean over draws, as in
         `presence`; of others by the encoder, and a new row that is wholly missing gets the prior's answer."""
-        return self._encode(X).codes
+        return self._encode(X, **near).codes
 
-    def _encode(self, X: Any) -> Any:
+    def _encode(self, X: Any, **near: Unpack[Near]) -> Any:
         check_is_fitted(self)
-        return encode(self.posterior_, self._validated(X, reset=False, sparse=True))
+        X = self._validated(X, reset=False, sparse=True)
+        return encode(seen_from(self.posterior_, X.shape[0], **near), X)
 
     def inverse_transform(self, codes: Any) -> Array:
         """Expected rows of X given codes, the offset included."""
@@ -259,7 +265,7 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             raise InvalidDataError(f"{wanted} Got {codes.shape}.")
         return self.posterior_.reconstruct(codes)
 
-    def impute(self, X: Any, interval: float | None = None) -> Any:
+    def impute(self, X: Any, interval: float | None = None, **near: Unpack[Near]) -> Any:
         """X with its missing cells filled by their posterior mean; observed cells are untouched.
 
         With interval=0.9 (filled, lower, upper): the ends of the central 90 % predictive interval of each missing cell,
@@ -268,13 +274,15 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """
         check_is_fitted(self)
         X = self._validated(X, reset=False)
-        found = prediction.impute(self.posterior_, X, interval, fitted=self._was_fitted(X))
+        posterior = seen_from(self.posterior_, len(X), **near)
+        found = prediction.impute(posterior, X, interval, fitted=self._was_fitted(X))
         return found[0] if interval is None else found
 
-    def score_samples(self, X: Any) -> Array:
+    def score_samples(self, X: Any, **near: Unpack[Near]) -> Array:
         """Log predictive density of the observed cells of each row, averaged over draws of all chains."""
         check_is_fitted(self)
-        return self.posterior_.log_density(self._validated(X, reset=False, sparse=True))
+        X = self._validated(X, reset=False, sparse=True)
+        return seen_from(self.posterior_, X.shape[0], **near).log_density(X)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean of `score_samples`."""

@@ -114,7 +114,7 @@ def test_a_function_cannot_be_kept_in_a_file():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: DistanceDependentIBP(1.0), "distances must be given"),
+        (lambda: DistanceDependentIBP(1.0).link_probs(), "needs distances.*times="),
         (lambda: DistanceDependentIBP(1.0, np.zeros((3, 2))), "square"),
         (lambda: DistanceDependentIBP(1.0, np.zeros(3)), "square.*from_times"),
         (lambda: DistanceDependentIBP(1.0, np.zeros((0, 0))), "square"),

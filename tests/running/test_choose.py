@@ -14,6 +14,7 @@ from thali import (
     BetaBernoulli,
     BetaProcess,
     CollapsedGibbs,
+    DistanceDependentGibbs,
     DistanceDependentIBP,
     ExponentialDecay,
     FactorAnalysis,
@@ -65,7 +66,7 @@ def none_serves(prior, observation):
         return prior in ("distances", "groups", "three", "learned discount")
     if observation == "zeros and ones":
         return prior in ("distances", "groups", "sticks", "few sticks")
-    return prior in ("distances", "groups")
+    return prior == "groups" or (prior == "distances" and observation != "bits")
 
 
 @pytest.mark.parametrize(("prior", "observation"), PAIRS)
@@ -79,9 +80,8 @@ def test_something_serves_or_it_is_said_why_not(prior, observation):
         inference, reason = choose("auto", *parts, *shape)
         assert not lacking(*parts, inference)
         assert reason.startswith(f"{type(inference).__name__}: ")
-        samplers = [
-            kind for kind in (CollapsedGibbs, Gibbs) if not lacking(*parts, kind()) and observation != "no bits"
-        ]
+        kinds = (CollapsedGibbs, Gibbs, DistanceDependentGibbs)
+        samplers = [kind for kind in kinds if not lacking(*parts, kind()) and observation != "no bits"]
         if shape == SMALL or not serves(MeanField(), *parts):
             assert isinstance(inference, samplers[0] if samplers else MeanField)
             assert ("exact sampling" in reason) is bool(samplers)

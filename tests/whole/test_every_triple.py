@@ -16,6 +16,8 @@ from thali import (
     BetaProcess,
     BPMeans,
     CollapsedGibbs,
+    DistanceDependentGibbs,
+    DistanceDependentIBP,
     FactorAnalysis,
     Gibbs,
     LatentFeatures,
@@ -43,6 +45,7 @@ SAMPLERS = [
     Gibbs(**SHORT, start="empty", births="importance", candidates=3),
     Gibbs(**SHORT, births="proposed", proposal=(2.0, 0.2)),
     SliceSampler(**SHORT, start="empty"),
+    DistanceDependentGibbs(**SHORT, start="spectral"),
 ]
 OTHERS = [
     MeanField(max_iter=5, n_restarts=2, truncation=3),
@@ -52,7 +55,13 @@ OTHERS = [
     RecursiveIBP(n_start=8),
     StreamingMeanField(batch_size=4, truncation=3, n_inner=3),
 ]
-PRIORS = [IBP(), BetaBernoulli(n_features=3), BetaProcess(concentration=2.0, rounds=2), StickBreakingIBP(truncation=4)]
+PRIORS = [
+    IBP(),
+    BetaBernoulli(n_features=3),
+    BetaProcess(concentration=2.0, rounds=2),
+    StickBreakingIBP(truncation=4),
+    DistanceDependentIBP.from_times(np.arange(14.0)),
+]
 OBSERVATIONS = [
     LinearGaussian(),
     FactorAnalysis(noise_floor=0.1),

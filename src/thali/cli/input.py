@@ -1,15 +1,20 @@
 """The data of a command: read from a file, described in a line, some cells hidden to be predicted."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from thali.cli.console import count
+from thali.cli.near import Near
 
 if TYPE_CHECKING:
     import numpy as np
 
     from thali.estimator import LatentFeatures
     from thali.io import Table
+
+_NOTHING_NEAR = Near()
 
 
 class Data(NamedTuple):
@@ -21,6 +26,7 @@ class Data(NamedTuple):
     dim_names: tuple[str, ...] | None
     reading: str = ""  # how the file was read, in lines
     lines: "np.ndarray | None" = None  # of a text file: the line of each row
+    near: Mapping[str, Any] = MappingProxyType({})  # times, coordinates or distances, as `fit` takes them
 
     @property
     def visible(self) -> Any:
@@ -91,12 +97,14 @@ class Data(NamedTuple):
         }
 
 
-def read_data(file: Path, holdout: float, seed: int) -> Data:
-    """The table in `file`, with a share of its observed cells hidden."""
+def read_data(file: Path, holdout: float, seed: int, near: Near = _NOTHING_NEAR) -> Data:
+    """The table in `file`, with a share of its observed cells hidden, without the columns that are no dims."""
     from thali.io import read_table
 
     table = read_table(file)
-    return Data(file, table.X, _hidden(table.X, holdout, seed), table.dim_names, how_read(table), table.lines)
+    reading = how_read(table)
+    table, given = near.taken_from(table)
+    return Data(file, table.X, _hidden(table.X, holdout, seed), table.dim_names, reading, table.lines, given)
 
 
 def how_read(table: "Table") -> str:

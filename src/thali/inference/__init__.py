@@ -2,6 +2,7 @@
 
 from thali.inference.bp_means import BPMeans
 from thali.inference.samplers.collapsed_gibbs import CollapsedGibbs
+from thali.inference.samplers.distance_dependent_gibbs import DistanceDependentGibbs
 from thali.inference.samplers.gibbs import Gibbs
 from thali.inference.samplers.slice_sampler import SliceSampler
 from thali.inference.streams.particle_filter import ParticleFilter
@@ -13,6 +14,7 @@ from thali.inference.variational.stochastic_mean_field import StochasticMeanFiel
 __all__ = [
     "BPMeans",
     "CollapsedGibbs",
+    "DistanceDependentGibbs",
     "Gibbs",
     "MeanField",
     "ParticleFilter",

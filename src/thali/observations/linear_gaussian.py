@@ -11,6 +11,7 @@ from thali.core.protocols.engines.chains import (
     ColumnMoves,
     ConditionalRows,
     ImportanceRows,
+    LinkedRows,
     MarginalRows,
     ParallelRows,
     SliceRows,
@@ -25,6 +26,7 @@ from thali.core.registry import stored
 from thali.observations.gaussian.collapsed import CollapsedGaussian
 from thali.observations.gaussian.column_moves import GaussianColumnMoves
 from thali.observations.gaussian.conditional import ConditionalGaussian
+from thali.observations.gaussian.linked import LinkedGaussian
 from thali.observations.gaussian.marginal import GaussianMarginal
 from thali.observations.gaussian.mean_field.bits import MeanFieldBits
 from thali.observations.gaussian.noisy_model import NoisyGaussian
@@ -77,6 +79,7 @@ class LinearGaussian(NoisyGaussian):
             SliceRows: ConditionalGaussian,
             ImportanceRows: ConditionalGaussian,
             ParallelRows: ParallelGaussian,
+            LinkedRows: LinkedGaussian,
             MeanFieldRows: MeanFieldBits,
             GrowingSums: MeanFieldBits,
             ParticleRows: GaussianParticles,

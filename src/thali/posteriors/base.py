@@ -119,6 +119,10 @@ class Posterior(ABC):
     def fitted_draws(self, rows: Array, limit: int) -> Iterator[tuple[Observation, Array, Codebook]]:
         """(concrete observation model, codes of these fitted rows, codebook) of at most `limit` draws."""
 
+    def of_new(self, rows: Array) -> "Posterior":
+        """As these of the new rows see it: the same, unless each has odds of its own (`NearDraws`)."""
+        return self
+
     def features(self, chain: int, draw: int) -> Array:
         """Mean of the features in use in one draw, (n_features, n_dims)."""
         return self.codebook(chain, draw).features

@@ -12,6 +12,8 @@ from thali.core.codebook import Codebook
 from thali.core.model import Model
 from thali.core.observation import Observation
 from thali.core.protocols.engines.predictions import Predictions
+from thali.core.protocols.prior import Links
+from thali.errors import InvalidDataError
 from thali.posteriors.base import POOLED, Draw, Posterior, Predictor
 from thali.posteriors.ragged import Ragged
 from thali.posteriors.representative import Consensus, find_consensus
@@ -106,6 +108,11 @@ class Draws(Posterior):
         columns = np.arange(len(counts)) if columns is None else columns
         if model.observation.owners == "dims":  # a new row brings no bits
             return Predictor(model.observation, codebook.columns(columns), np.zeros(len(columns)), 0.0)
+        if isinstance(model.prior, Links):
+            raise InvalidDataError(
+                "New rows must say how far they are from the fitted ones, as transform(X, times=...), coordinates=... "
+                "or distances=... (n_new, n_fitted). Got none of them."
+            )
         log_odds = model.prior.log_odds(self.n_rows + 1)
         unknown = expit(log_odds[np.delete(counts, columns)]).sum()
         n_empty = self.packed_z.shapes[self._index(chain, draw), 1] - len(counts)

@@ -37,7 +37,7 @@ def encode(posterior: Posterior, X: Any) -> Codes:
     presence = known.mean(presence)[group]  # eq: own.fitted-rows
     codes = presence.copy() if posterior.codes_are_bits else known.mean(consensus.codes)[group]
     if len(new):
-        presence[new], codes[new] = _by_encoder(posterior, X[new])
+        presence[new], codes[new] = _by_encoder(posterior.of_new(new), X[new])
     return Codes(presence, codes)
 
 

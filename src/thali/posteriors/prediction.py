@@ -87,7 +87,7 @@ def _predict_new(
     """As `_predict_fitted`. A draw gives so many of a row's values as its weight says."""
     rng = make_generator(0)
     X = X[rows]
-    predictors = posterior.pooled()
+    predictors = posterior.of_new(rows).pooled()
     encoded = [predictor.encode(X) for predictor in predictors]
     weights = softmax([one.log_density for one in encoded], axis=0)
     mean = np.zeros(X.shape)
@@ -161,10 +161,12 @@ def heldout(posterior: Posterior, X: Array, mask: Array, by: str, *, fitted: boo
         total -= np.log(n_draws)
     else:
         given = np.where(mask, np.nan, X)
+        posterior = posterior.of_new(rows)
         before = posterior.log_density(given)
         if by_cell:  # a row for each cell, with that cell beside the given ones
             given, before = given[row], before[row]
             given[np.arange(len(row)), dim] = X[row, dim]
+            posterior = posterior.of_new(row)
         total = posterior.log_density(given if by_cell else X) - before
     return float(total.sum() / len(row))
 

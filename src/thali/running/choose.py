@@ -7,6 +7,7 @@ from thali.errors import IncompatibleModelError, InvalidParameterError
 from thali.inference import (
     BPMeans,
     CollapsedGibbs,
+    DistanceDependentGibbs,
     Gibbs,
     MeanField,
     ParticleFilter,
@@ -17,7 +18,7 @@ from thali.inference import (
 )
 from thali.storage.fit import Choice
 
-AUTO = (CollapsedGibbs, Gibbs, SliceSampler)  # in order of preference
+AUTO = (CollapsedGibbs, Gibbs, SliceSampler, DistanceDependentGibbs)  # in order of preference
 LARGE = 10**7  # rows x dims (a hundred or more): samplers would take an hour or more
 ALL = (*AUTO, MeanField, StochasticMeanField, BPMeans, ParticleFilter, RecursiveIBP, StreamingMeanField)
 
@@ -63,7 +64,11 @@ def sampler(prior: Any, observation: Any, n_rows: int, n_dims: int) -> Choice | 
         return None
     for kind in AUTO:
         if not lacking(prior, observation, kind()):
-            how = "exact sampling, features integrated out" if kind is CollapsedGibbs else "exact sampling"
+            how = (
+                "exact sampling, features integrated out"
+                if kind in (CollapsedGibbs, DistanceDependentGibbs)
+                else "exact sampling"
+            )
             reason = f"{kind.__name__}: {how} ({n_rows} x {n_dims})"
             return Choice(kind(), reason)
     return None

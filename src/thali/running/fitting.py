@@ -9,6 +9,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from thali.core.model import Model
+from thali.core.protocols.prior import Links
 from thali.data.fingerprint import fingerprint, fingerprint_of_blocks
 from thali.data.row_blocks import RowBlocks, is_iterator, on_disk
 from thali.errors import InvalidDataError, InvalidParameterError
@@ -16,6 +17,7 @@ from thali.inference.calibration.noise_floor import calibrate
 from thali.posteriors import prediction
 from thali.rng import make_generator
 from thali.running.choose import choose
+from thali.running.near_rows import model_of_near_rows
 from thali.running.numeric_errors import check_finite, numbers_in_range
 from thali.running.progress import Progress
 from thali.running.runner import run
@@ -47,10 +49,12 @@ class Fitting:
     estimator: has the parameters, its own way to make a matrix of what it is given, and the names of the dims.
     """
 
-    def __init__(self, estimator: Any, *, patient: bool = False) -> None:
+    def __init__(self, estimator: Any, *, distances: Any = None, patient: bool = False) -> None:
         self._estimator, self._validate = estimator, estimator._validated
         self.settings = Settings.of(estimator.get_params(deep=False))
         self._model = self.settings.model
+        if distances is not None:
+            self._model = model_of_near_rows(self._model, distances)
         self._clock = Clock(self.settings.max_time, patient=patient)
 
     def fit(self, X: Any, heldout: Any = None) -> Outcome:
@@ -63,6 +67,8 @@ class Fitting:
             return self._absorb(X)
         rng = make_generator(settings.random_state)
         data = self._read(X)
+        if isinstance(model.prior, Links):
+            model.prior.check_rows(model.observation.n_owners(data.shape))
         choice = choose(settings.inference, model.prior, model.observation, *data.shape)
         kind = kind_of_shape(choice.inference)
         kind.refuse(choice.inference, target_ess=settings.target_ess, heldout=heldout)
@@ -94,6 +100,8 @@ class Fitting:
     def resume(self, kept: Checkpoint, tasks: list[Task], X: Any, heldout: Any = None) -> Outcome:
         """From where a run on disk is."""
         about = kept.about
+        if isinstance(about.model.prior, Links):  # with the distances that came with the data
+            self._model = Model(about.model.prior, self._model.observation)
         kind = kind_of_shape(about.choice.inference)
         kind.refuse(about.choice.inference, target_ess=self.settings.target_ess, heldout=heldout)
         data = self._read(X, kept)

@@ -85,8 +85,8 @@ class Checkpoint:
         """Begin a folder, or refuse before any work."""
         arrays: dict[str, np.ndarray] = {}
         try:
-            meta = about.to_meta()
-            About.from_meta(meta)
+            meta = about.to_meta(arrays)
+            About.from_meta(meta, arrays)
         except (TypeError, InvalidFileError) as error:
             raise InvalidParameterError(
                 f"A checkpoint can hold only parts that thali itself has. Got: {error} Use checkpoint=None with others."
@@ -142,7 +142,7 @@ class Checkpoint:
             raise no_run(folder)
         meta, arrays = files.read(path)
         with files.blamed(path):
-            run = cls(folder, About.from_meta(meta), int(meta["n_rows"]), meta.get("run"))
+            run = cls(folder, About.from_meta(meta, arrays), int(meta["n_rows"]), meta.get("run"))
             run.other_versions = other_versions(meta)
             streams = [thaw(state) for state in unpack(meta["streams"], arrays, 1)[0]]
         return run, [run._read_chain(number, stream) for number, stream in enumerate(streams)]

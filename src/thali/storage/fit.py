@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from thali.core.model import Model
+from thali.errors import InvalidFileError
 from thali.files import limits
 from thali.posteriors.approximation import Approximation, SummedApproximation
 from thali.posteriors.base import Posterior
@@ -60,15 +61,16 @@ class About(NamedTuple):
     n_dims: int
     dim_names: list[str]  # empty when X had none
 
-    def to_meta(self) -> dict[str, Any]:
+    def to_meta(self, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+        """As plain data; large arrays, such as distances, are put into `arrays`."""
         params = self.params | {"checkpoint": None}  # where a run kept its state does not bear on the result
         if not isinstance(params["random_state"], int | np.integer | None):
             params["random_state"] = None  # a generator that has moved on would not reproduce the run
         return {
             "thali": version("thali"),
             "versions": dict(_versions()),
-            "params": {name: to_json(value) for name, value in params.items()},
-            "model": to_json(self.model),
+            "params": {name: to_json(value, arrays) for name, value in params.items()},
+            "model": to_json(self.model, arrays),
             "inference": to_json(self.choice.inference),
             "reason": self.choice.reason,
             "data_fingerprint": self.data_fingerprint,
@@ -77,10 +79,10 @@ class About(NamedTuple):
         }
 
     @classmethod
-    def from_meta(cls, meta: dict[str, Any]) -> Self:
+    def from_meta(cls, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
         about = cls(
-            {name: from_json(value) for name, value in meta["params"].items()},
-            from_json(meta["model"]),
+            {name: from_json(value, arrays) for name, value in meta["params"].items()},
+            from_json(meta["model"], arrays),
             Choice(from_json(meta["inference"]), meta["reason"]),
             meta["data_fingerprint"],
             meta["n_dims"],
@@ -108,7 +110,13 @@ class Outcome(NamedTuple):
 
 def save(fit: Outcome, path: str | os.PathLike[str]) -> None:
     arrays = {f"history/{name}": values for name, values in fit.history.items()}
-    meta = fit.about.to_meta()
+    try:
+        meta = fit.about.to_meta(arrays)
+    except TypeError as error:
+        raise InvalidFileError(
+            f"A file can hold only parts that have a name in files, and no functions. Got: {error}. Use a decay such "
+            "as ExponentialDecay to save the fit."
+        ) from error
     if _forgets_rows(fit.about):
         meta["of_stream"] = True
     elif isinstance(fit.posterior, Variational):
@@ -152,7 +160,7 @@ def load(path: str | os.PathLike[str]) -> Outcome:
     """
     meta, arrays = files.read(path)
     with files.blamed(path):
-        about = About.from_meta(meta)
+        about = About.from_meta(meta, arrays)
         stream = Stream.from_file(meta["stream"], arrays, about.n_dims) if "stream" in meta else None
         posterior: Any
         if "of_stream" in meta:

@@ -20,6 +20,7 @@ from thali.cli.model_options import (
     make_observation,
     make_prior,
 )
+from thali.cli.near import CoordinateColumns, DistancesFile, Near, TimesColumn, near_prior
 from thali.cli.options import (
     Chains,
     DataFile,
@@ -56,6 +57,9 @@ def fit(
     prior: PriorOfFeatures = Prior.IBP,
     max_features: MaxFeatures = None,
     mass: Mass = None,
+    times: TimesColumn = None,
+    coordinates: CoordinateColumns = None,
+    distances: DistancesFile = None,
     noise: NoiseLevels = None,
     noise_floor: NoiseFloor = None,
     offset: OffsetOfRows = None,
@@ -85,7 +89,8 @@ def fit(
     """Find the features in FILE and save the fit.
 
     Cells that are empty, NaN, NA, n/a and the like are missing; what is taken as missing, as header and as row names is
-    said. Press Ctrl-C to stop early: what was drawn until then is saved, and `thali resume` goes on from there, as it
+    said. With --times, --coordinates or --distances, rows that are near each other share features; such columns are no
+    dims. Press Ctrl-C to stop early: what was drawn until then is saved, and `thali resume` goes on from there, as it
     does after a crash.
     """
     began = time.monotonic()
@@ -93,16 +98,19 @@ def fit(
         raise typer.BadParameter("--max-features and --prior beta-bernoulli belong together: give both or neither.")
     if not 0 <= holdout < 1:
         raise typer.BadParameter(f"--holdout must be a share, from 0 to below 1. Got {holdout}.")
+    near = Near.of(times, coordinates, distances)
+    if near.is_given and prior is not Prior.IBP:
+        raise typer.BadParameter("Rows that are near each other have a prior of their own; leave --prior out.")
     output = _possible_output(file, output)
     claim = Claim(run_folder(output), replaces=overwrite)
     with claimed(claim, output, make=checkpoint) if checkpoint or claim.folder.is_dir() else nullcontext():
         _check_output(output, overwrite)
         seed = secrets.randbelow(2**31) if seed is None else seed
-        data = read_data(file, holdout, seed)
+        data = read_data(file, holdout, seed, near)
         try:
             model = make_estimator(
                 make_observation(observation, noise, noise_floor, offset, sparse),
-                make_prior(prior, max_features, mass),
+                near_prior(data.near, mass) if near.is_given else make_prior(prior, max_features, mass),
                 data.X.shape,
                 {"n_warmup": warmup, "n_draws": draws, "thin": thin},
                 inference,
@@ -134,7 +142,8 @@ def fit(
         compile_kernels(model.observation, chosen, quiet=quiet)
         heldout = data.heldout_values if samples else None
         claim.command = {"file": str(file.resolve()), "holdout": holdout, "seed": seed}
-        model = sample(lambda: model.fit(data.visible, heldout=heldout), data)
+        claim.command |= {name: value for name, value in near._asdict().items() if value is not None}
+        model = sample(lambda: model.fit(data.visible, heldout=heldout, **data.near), data)
         report(model, data, output, claim, began, json=json, quiet=quiet)
 
 

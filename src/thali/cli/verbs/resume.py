@@ -9,6 +9,7 @@ import typer
 from thali.cli.after_fit import claimed, report, run_folder, sample
 from thali.cli.console import say
 from thali.cli.input import read_data
+from thali.cli.near import Near
 from thali.cli.options import Jobs, MaxTime, Quiet, SummaryAsJson, TargetEss
 from thali.errors import InvalidFileError
 from thali.storage.claims import Claim, holds_run, sweep
@@ -40,7 +41,8 @@ def resume(
         source = data or command.get("file")
         if source is None:
             raise InvalidFileError(f"{claim.folder} does not know where its data are. Name them with --data")
-        table = read_data(Path(source), float(command.get("holdout", 0.0)), int(command.get("seed", 0)))
+        near = Near(*(command.get(name) for name in Near._fields))
+        table = read_data(Path(source), float(command.get("holdout", 0.0)), int(command.get("seed", 0)), near)
 
         import thali
 
@@ -68,7 +70,7 @@ def recall(folder: Path) -> dict[str, Any]:
     else:
         path = folder / "run.thali"
         command = files.read(path)[0].get("command", {})
-    kinds = {"file": str, "holdout": int | float, "seed": int}
+    kinds = {"file": str, "holdout": int | float, "seed": int} | dict.fromkeys(Near._fields, str)
     if not isinstance(command, dict) or not all(
         isinstance(command[name], kind) for name, kind in kinds.items() if name in command
     ):

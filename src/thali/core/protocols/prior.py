@@ -144,12 +144,43 @@ class AuxiliaryPrior(Prior, Protocol):
 class Links(Prior, Protocol):
     """Features are handed on along links between rows: z_nk = 1 where links lead from row n to the owner of k."""
 
-    @property
-    def n_rows(self) -> int:
-        """The number of rows that have distances."""
+    def check_rows(self, n_rows: int) -> None:
+        """An error unless there are distances of so many rows."""
+
+    def with_distances(self, distances: Any) -> Self:
+        """This prior for rows with these distances: an array, a sparse matrix, `Times` or `Coordinates`."""
 
     def owner_rates(self) -> Array:
         """Poisson rates of the number of features that each row owns, (n_rows,). Concrete priors only."""
 
     def link_probs(self) -> Any:
         """P(row i links to row j), a scipy.sparse CSR matrix whose rows sum to one."""
+
+    def distances_to(self, given: Any) -> Array:
+        """Distances of new rows from these, (n_new, n_rows), of times, coordinates or what they are already."""
+
+    def new_row_chances(self, near: Array, Z: Array) -> tuple[Array, Array]:
+        """(P(new row has feature) (n_new, n_features), rates of features that it alone has (n_new,)) given Z and
+        distances `near`, if these rows do not link to the new ones. Concrete priors only."""
+
+    def kernel_graph(self) -> Any:
+        """The same for kernels: a `thali.kernels.links.layout.Graph`."""
+
+    def draw_links(self, rng: Generator, Z: Array) -> Array:
+        """Links that lead to Z, (n_features, n_rows): the row to which a row links, itself if it owns the feature, -1
+        if it lacks it."""
+
+    def leads_to(self, links: Array, Z: Array) -> bool:
+        """Whether these links, each of them possible, lead to Z."""
+
+    def possible(self, Z: Array) -> Array:
+        """Z with each column that no links can lead to in parts, each of them possible."""
+
+    def log_joint(self, links: Array) -> float:
+        """log p(links), those of rows that lack a feature summed out. Concrete priors only."""
+
+    def resample_linked(self, rng: Generator, current: Self, links: Array) -> Self:
+        """`current` with its learned hyperparameters drawn given the links."""
+
+    def exchangeable(self) -> Predictive:
+        """A prior of exchangeable rows with as vague a number of features, with which starts are looked for."""

@@ -135,9 +135,15 @@ class GaussianChain(Engine):
         then each cell given the features, which are forgotten. It ends every sweep."""
         if data.bounds is None:  # cells that may lie anywhere were drawn with the bits
             return local
+        return self.draw_hidden(rng, data, local)
+
+    def draw_hidden(self, rng: Generator, data: GaussianData, local: Any) -> Any:
+        """Row variables with all hidden cells drawn anew, features given the codes and X drawn for it."""
         law = self._cell_law(data, local, self.drawn_features(rng, local))
+        everywhere = np.full(len(local.filled), np.inf)
+        bounds = (-everywhere, everywhere) if data.bounds is None else data.bounds
         # eq: own.interval-cells
-        return self.rows(data, self.codes(local), draw_between(*law, *data.bounds, rng))
+        return self.rows(data, self.codes(local), draw_between(*law, *bounds, rng))
 
     def cell_entropy(self, data: GaussianData, local: Any) -> float:
         """Sum of the entropies of the hidden cells given features at their mean, if some of them have bounds."""

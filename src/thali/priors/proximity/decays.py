@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import expit
 
 from thali.core.registry import stored
-from thali.core.spec import Spec, moderate, positive, real, setting
+from thali.core.spec import Spec, hyper, moderate, positive, real, setting
 from thali.errors import InvalidParameterError
 
 Array = np.ndarray
@@ -38,15 +38,15 @@ class WindowDecay(Spec):
 
     Parameters
     ----------
-    width : float
-        The largest distance at which rows are near.
+    width : float or distribution
+        The largest distance at which rows are near. A number is fixed, a distribution is learned.
     """
 
-    width: float = setting(1.0, positive)
+    width: Any = hyper(1.0, positive)
 
     @property
     def reach(self) -> float:
-        return self.width
+        return math.inf if self.learned else self.width
 
     def __call__(self, distance: Array) -> Array:
         return (distance <= self.width).astype(float)
@@ -59,15 +59,15 @@ class ExponentialDecay(Spec):
 
     Parameters
     ----------
-    rate : float
-        How fast proximity falls, per unit of distance.
+    rate : float or distribution
+        How fast proximity falls, per unit of distance. A number is fixed, a distribution is learned.
     """
 
-    rate: float = setting(1.0, moderate)
+    rate: Any = hyper(1.0, moderate)
 
     @property
     def reach(self) -> float:
-        return _UNDERFLOW / self.rate
+        return math.inf if self.learned else _UNDERFLOW / self.rate
 
     def __call__(self, distance: Array) -> Array:
         return np.exp(-self.rate * distance)
@@ -80,18 +80,18 @@ class LogisticDecay(Spec):
 
     Parameters
     ----------
-    rate : float
-        How sharp the edge of the window is.
+    rate : float or distribution
+        How sharp the edge of the window is. A number is fixed, a distribution is learned.
     shift : float
         Where the edge is: at distance shift / rate proximity is one half.
     """
 
-    rate: float = setting(1.0, moderate)
+    rate: Any = hyper(1.0, moderate)
     shift: float = setting(0.0, real)
 
     @property
     def reach(self) -> float:
-        return (_UNDERFLOW + max(self.shift, 0.0)) / self.rate
+        return math.inf if self.learned else (_UNDERFLOW + max(self.shift, 0.0)) / self.rate
 
     def __call__(self, distance: Array) -> Array:
         return expit(self.shift - self.rate * distance)
@@ -115,8 +115,14 @@ def as_decay(given: Any) -> Decay:
             f"decay must be one of {names}, a decay such as WindowDecay(width=2.0), or a function of an array of "
             f"distances. Got {given!r}."
         )
-    check_decay(decay, np.zeros(1))
+    if not learned_of(decay):
+        check_decay(decay, np.zeros(1))
     return decay
+
+
+def learned_of(decay: Decay) -> dict[str, Any]:
+    """The parameters of a decay that are distributions, by name; a function has none."""
+    return decay.learned if isinstance(decay, Spec) else {}
 
 
 def check_decay(decay: Decay, distances: Array) -> None:

@@ -198,6 +198,34 @@ def check_proximity(distances: Any, decay: Any, sequential: bool) -> tuple[Dista
     return distances, decay
 
 
+def distances_between(new: Any, known: Distances) -> Array:
+    """Distances of new rows from known ones, (n_new, n_known): of Times, of Coordinates, or these distances."""
+    if isinstance(new, Times) and isinstance(known, Times):
+        return np.abs(new.times[:, None] - known.times)
+    if isinstance(new, Coordinates) and isinstance(known, Coordinates):
+        if new.points.shape[1] != known.points.shape[1]:
+            raise InvalidParameterError(
+                f"coordinates must have as many columns as those of the fitted rows, {known.points.shape[1]}. "
+                f"Got {new.points.shape[1]}."
+            )
+        return _cdist(new.points, known.points, known.metric)
+    if isinstance(new, Times | Coordinates):
+        raise InvalidParameterError(
+            f"The fitted rows have {_WORDS.get(type(known), 'distances')}, so new rows must have them, too. Got "
+            f"{_WORDS[type(new)]}; or give distances from each new row to each fitted one."
+        )
+    d, n_known = _numbers("distances", new), n_rows(known)
+    if d.ndim != 2 or d.shape[1] != n_known:
+        raise InvalidParameterError(
+            f"distances of new rows must have a column for each of the {n_known} fitted rows. Got shape {d.shape}."
+        )
+    _check_values(d, np.zeros(0))
+    return d
+
+
+_WORDS = {Times: "times", Coordinates: "coordinates"}
+
+
 def n_rows(distances: Distances) -> int:
     return len(distances) if isinstance(distances, np.ndarray) else distances.n_rows
 
@@ -213,10 +241,20 @@ def near_pairs(distances: Distances, reach: float) -> Iterator[Pairs]:
 
 def proximities(distances: Distances, decay: Decay, sequential: bool) -> sp.csr_array:
     """f(d_ij) where it is positive; with `sequential` only for j <= i."""
+    return _gathered(distances, decay, getattr(decay, "reach", math.inf), sequential)
+
+
+def finite_distances(distances: Distances, sequential: bool) -> sp.csr_array:
+    """1 + d_ij where d_ij is finite, as `proximities` has them: for a decay whose parameters change."""
+    return _gathered(distances, lambda d: 1.0 + d, math.inf, sequential)
+
+
+def _gathered(distances: Distances, value: Decay, reach: float, sequential: bool) -> sp.csr_array:
+    """value(d_ij) where it is positive."""
     parts: list[Pairs] = []
     n_links = 0
-    for i, j, d in near_pairs(distances, getattr(decay, "reach", math.inf)):
-        f = np.asarray(decay(d), dtype=float)
+    for i, j, d in near_pairs(distances, reach):
+        f = np.asarray(value(d), dtype=float)
         keep = (f > 0) & (j <= i) if sequential else f > 0
         parts.append((i[keep], j[keep], f[keep]))
         n_links += len(parts[-1][0])

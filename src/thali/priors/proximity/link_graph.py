@@ -10,6 +10,8 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
+from thali.kernels.links.layout import Graph
+
 Array = np.ndarray
 EXACT_ROWS = 12  # with circles, exact probabilities sum over all sets of rows
 _COLUMNS = 256  # histories looked at together
@@ -32,6 +34,25 @@ class LinkGraph:
         return bool((self.probs.indices <= self._row_of).all())
 
     @cached_property
+    def is_symmetric(self) -> bool:
+        """Whether f_ij = f_ji, to rounding."""
+        f = sp.csr_array(sp.diags_array(self.totals) @ self.probs)
+        difference = abs(f - f.T)
+        return bool(difference.nnz == 0 or difference.max() <= 1e-12 * f.max())
+
+    @cached_property
+    def _keys(self) -> Array:
+        """Pairs of rows as single numbers, in increasing order."""
+        return self._row_of * self.n_rows + self.probs.indices
+
+    def log_prob_of(self, rows: Array, targets: Array) -> Array:
+        """log P(row links to target), of possible links."""
+        keys = rows * self.n_rows + targets
+        at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        with np.errstate(divide="ignore"):
+            return np.where(self._keys[at] == keys, np.log(self.probs.data[at]), -np.inf)
+
+    @cached_property
     def _to_others(self) -> sp.csr_array:
         """Link probabilities with those to oneself left out."""
         keep = self.probs.indices != self._row_of
@@ -48,11 +69,14 @@ class LinkGraph:
         return running[1:] - np.repeat(running[starts[:-1]], np.diff(starts))
 
     @cached_property
-    def _kernel_arrays(self) -> tuple[Array, ...]:
+    def for_kernels(self) -> Graph:
         into = self.probs.tocsc()
         whole = [self.probs.indptr, self.probs.indices, into.indptr, into.indices]
         starts, targets, into_starts, into_rows = (part.astype(np.int64) for part in whole)
-        return starts, targets, self._cumulative, into_starts, into_rows
+        return Graph(
+            starts, targets, self.probs.data, self._cumulative, into_starts, into_rows, into.data, self.totals,
+            self.has_order,
+        )  # fmt: skip
 
     def draw_links(self, rng: np.random.Generator, n_features: int) -> Array:
         """One link of every row for every feature, (n_features, n_rows)."""
@@ -64,9 +88,10 @@ class LinkGraph:
 
     def draw_holders(self, rng: np.random.Generator, owners: Array) -> Array:
         """Z of features with these owners; links that cannot lead to an owner are never drawn."""
-        from thali.kernels.links import draw_holders  # numba is slow to import
+        from thali.kernels.links.reach import draw_holders  # numba is slow to import
 
-        return draw_holders(owners, *self._kernel_arrays, rng)
+        g = self.for_kernels
+        return draw_holders(owners, g.starts, g.targets, g.cumulative, g.into_starts, g.into_rows, rng)
 
     # --- probabilities of histories ---------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from thali.testing.contracts.column_moves import check_bit_entropy, check_column
 from thali.testing.contracts.example import Example
 from thali.testing.contracts.forgetful import check_recursive_rows
 from thali.testing.contracts.likelihood import check_likelihood
+from thali.testing.contracts.linked_rows import check_linked_rows
 from thali.testing.contracts.mean_field import (
     check_feature_draws,
     check_growing_sums,
@@ -55,6 +56,7 @@ CONTRACTS: dict[type, Callable[[Example], None]] = {
     chains.FactorStart: check_factor_start,
     chains.ImportanceRows: check_importance_rows,
     chains.ParallelRows: check_parallel_rows,
+    chains.LinkedRows: check_linked_rows,
     chains.ColumnMoves: check_column_moves,
     chains.BitEntropy: check_bit_entropy,
     predictions.Predictions: check_predictions,

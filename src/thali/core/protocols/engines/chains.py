@@ -1,7 +1,7 @@
 """Engines of samplers. A chain keeps the row variables; features are integrated out or part of them."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from thali.core.codebook import Codebook
 from thali.core.observation import Observation
@@ -136,6 +136,23 @@ class ImportanceRows(Protocol):
     def importance_sweep(self, rng: Generator, data: Data, local: Local, odds: RowOdds, n_candidates: int) -> Local:
         """As `conditional_sweep`, but the features that a row alone has are picked by their likelihood among
         `n_candidates` sets: the present one and draws from the prior."""
+
+
+class LinkedRows(Protocol):
+    """Features handed on along links between rows (a prior with `Links`), integrated out. Concrete models only."""
+
+    def column_change(self, data: Data, local: Local, k: int, rows: Array) -> float:
+        """The change of log p(X | Z) if the bits of these rows of column k are flipped."""
+
+    def linked_sweep(
+        self, rng: Generator, data: Data, local: Local, graph: Any, links: Array, rates: Array, jointly: bool
+    ) -> tuple[Local, Array, dict[str, float]]:
+        """Draw the links of all features, propose features to be born and to die, and draw what else is local.
+
+        `graph` and `rates` are the prior's; links[k, n] is the row to which row n links for feature k, n itself if it
+        owns the feature, -1 if it lacks it. Numbers of owned features are proposed for one row after another, or for
+        all rows `jointly`. Returns the links, too, and remarks.
+        """
 
 
 class ParallelRows(Protocol):

@@ -1,4 +1,4 @@
-"""Twin of `thali.kernels.links`: every path followed to its end, every list of rows built afresh."""
+"""Twin of `thali.kernels.links.reach`: every path followed to its end, every list of rows built afresh."""
 
 import numpy as np
 

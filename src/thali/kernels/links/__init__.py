@@ -1,0 +1,1 @@
+"""Kernels of features that are handed on along links between rows."""

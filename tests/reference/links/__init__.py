@@ -1,0 +1,1 @@
+"""Twins of the kernels in the folder of the same name."""
