@@ -26,6 +26,7 @@ ORDER = (
     "grouping",
     "river",
     "compare",
+    "reopen",
     "estimator",
     "report",
     "running",

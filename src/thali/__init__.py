@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from thali.core.registry import register
     from thali.counting import HowMany, how_many
     from thali.errors import IncompatibleModelError, InvalidDataError, InvalidFileError, InvalidParameterError
-    from thali.estimator import LatentFeatures, load, resume
+    from thali.estimator import LatentFeatures
     from thali.grouping import LoadingClasses, loading_classes
     from thali.inference import (
         BPMeans,
@@ -38,10 +38,11 @@ if TYPE_CHECKING:
     )
     from thali.priors.proximity.decays import ConstantDecay, ExponentialDecay, LogisticDecay, WindowDecay
     from thali.priors.proximity.distances import Coordinates, Times
+    from thali.reopen import load, resume
     from thali.truncation import suggest_truncation, truncation_bounds
 
 _HOME = {
-    "LatentFeatures": "estimator", "load": "estimator", "resume": "estimator",
+    "LatentFeatures": "estimator", "load": "reopen", "resume": "reopen",
     "how_many": "counting", "HowMany": "counting",
     "loading_classes": "grouping", "LoadingClasses": "grouping",
     "IBP": "priors", "BetaBernoulli": "priors", "StickBreakingIBP": "priors", "BetaProcess": "priors",
