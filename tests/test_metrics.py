@@ -90,3 +90,54 @@ def test_what_are_no_loadings_is_refused(call):
         call()
     with pytest.raises(InvalidParameterError):
         metrics.compression(G, 0)
+
+
+# ---- how many features rows share
+
+
+def test_shared_features_of_bits():
+    Z = np.array([[1, 1, 0], [1, 0, 1], [1, 1, 1], [0, 0, 0]])
+    counts = [[2, 1, 2, 0], [1, 2, 2, 0], [2, 2, 3, 0], [0, 0, 0, 0]]
+    assert metrics.shared_features(Z).tolist() == counts
+    shares = np.array([[1, 1 / 3, 2 / 3, 0], [1 / 3, 1, 2 / 3, 0], [2 / 3, 2 / 3, 1, 0], [0, 0, 0, 0]])
+    assert metrics.shared_features(Z, relative=True) == pytest.approx(shares)
+    assert metrics.shared_features(np.zeros((2, 0))).tolist() == [[0, 0], [0, 0]]
+
+
+def test_shared_features_of_probabilities_are_expected_ones(rng):
+    """By draws of the bits; the diagonal is the number that a row has, not the sum of squares of its chances."""
+    chance = rng.random((4, 3))
+    draws = (rng.random((20_000, 4, 3)) < chance).astype(float)
+    values = np.einsum("snk,smk->snm", draws, draws)
+    error = values.std(axis=0) / np.sqrt(len(values))
+    assert np.abs((values.mean(axis=0) - metrics.shared_features(chance)) / error).max() < 5
+    assert np.abs((values.mean(axis=0) - chance @ chance.T) / error).max() > 20  # with squares in the diagonal
+
+
+@pytest.mark.parametrize("relative", [False, True])
+@pytest.mark.parametrize("at_once", [1, 10**9])
+def test_shared_features_of_groups_are_means_over_pairs(relative, at_once, rng, monkeypatch):
+    monkeypatch.setattr(metrics, "_PAIRS", at_once)
+    Z, labels = rng.random((7, 3)) < 0.5, np.array(["b", "a", "b", "c", "a", "b", "a"])
+    pairs = metrics.shared_features(Z, relative=relative)
+    got = metrics.shared_features(Z, labels, relative=relative)
+    for i, one in enumerate("abc"):
+        for j, other in enumerate("abc"):
+            of_pairs = [
+                pairs[n, m] for n in range(7) for m in range(7) if n != m and labels[n] == one and labels[m] == other
+            ]
+            assert got[i, j] == pytest.approx(np.mean(of_pairs)) if len(of_pairs) else np.isnan(got[i, j])
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (([[1.2]],), "between 0 and 1"),
+        (([1, 0],), "a matrix"),
+        (([[np.nan]],), "a matrix"),
+        (([[1], [0]], ["a"]), "a label for each of 2 rows"),
+    ],
+)
+def test_shared_features_need_probabilities(bad, why):
+    with pytest.raises(InvalidDataError, match=why):
+        metrics.shared_features(*bad)

@@ -1,4 +1,4 @@
-"""Scores of predictions of counts, and how sparse a factorisation is."""
+"""Scores of predictions of counts, how sparse a factorisation is, and how many features rows share."""
 
 import math
 from typing import Any
@@ -11,9 +11,11 @@ from thali.data.sparse_input import checked_csr
 from thali.errors import InvalidDataError, InvalidParameterError
 from thali.rng import Seed, make_generator
 
-__all__ = ["compression", "density", "perplexity", "relevance", "split_tokens"]
+__all__ = ["compression", "density", "perplexity", "relevance", "shared_features", "split_tokens"]
 
 Array = np.ndarray
+
+_PAIRS = 4_000_000  # of rows that are compared at a time
 
 
 def split_tokens(X: Any, share: float = 0.5, *, random_state: Seed = 0) -> tuple[Any, Any]:
@@ -86,8 +88,52 @@ def density(loadings: Any) -> Array:
     return np.count_nonzero(G, axis=1) / max(G.shape[1], 1)  # eq: NSFA.density
 
 
-def _matrix(values: Any) -> Array:
+# ---- of who has which feature
+
+
+def shared_features(Z: Any, groups: Any = None, *, relative: bool = False) -> Array:
+    """How many features each pair of rows shares: the matrix (n_rows, n_rows) of Z Z'.
+
+    Z are bits, or probabilities (`presence`), (n_rows, n_features): then it is the expected number, with bits that are
+    independent of each other; a row shares with itself what it has. With `relative` it is the share of the features
+    that either row has (of expected numbers their ratio), and 0 where neither has any. With `groups`, a label for each
+    row, it is the mean over pairs of different rows, (n_groups, n_groups) in the order of the sorted labels
+    (Figure 7 of Schaeffer et al. 2022); NaN where a group has no two rows.
+    """
+    presence = _matrix(Z, "Z must be a matrix")
+    if (presence < 0).any() or (presence > 1).any():
+        raise InvalidDataError("Z must hold bits, or probabilities between 0 and 1. Got numbers beyond.")
+    n_rows, sizes = len(presence), presence.sum(axis=1)
+    if groups is None:
+        return _shared(presence, sizes, np.arange(n_rows), relative)
+    labels = np.asarray(groups)
+    if labels.shape != (n_rows,):
+        raise InvalidDataError(f"groups must have a label for each of {n_rows} rows. Got shape {labels.shape}.")
+    names, group = np.unique(labels, return_inverse=True)
+    members = (group[:, None] == np.arange(len(names))).astype(float)
+    total = np.zeros((len(names), len(names)))
+    for rows in np.array_split(np.arange(n_rows), max(n_rows * n_rows // _PAIRS, 1)):
+        shared = _shared(presence, sizes, rows, relative)
+        shared[np.arange(len(rows)), rows] = 0.0
+        total += members[rows].T @ (shared @ members)
+    n_members = members.sum(axis=0)
+    n_pairs = np.outer(n_members, n_members) - np.diag(n_members)
+    return np.divide(total, n_pairs, out=np.full(total.shape, np.nan), where=n_pairs > 0)
+
+
+def _shared(presence: Array, sizes: Array, rows: Array, relative: bool) -> Array:
+    """Of these rows with all."""
+    # eq: S22.shared-features
+    shared = presence[rows] @ presence.T
+    shared[np.arange(len(rows)), rows] = sizes[rows]
+    if not relative:
+        return shared
+    either = sizes[rows][:, None] + sizes - shared
+    return np.divide(shared, either, out=np.zeros_like(shared), where=either > 0)
+
+
+def _matrix(values: Any, what: str = "Loadings and factors must be matrices") -> Array:
     matrix = np.asarray(plain_numbers(values), dtype=float)
     if matrix.ndim != 2 or not np.isfinite(matrix).all():
-        raise InvalidDataError(f"Loadings and factors must be matrices of finite numbers. Got shape {matrix.shape}.")
+        raise InvalidDataError(f"{what} of finite numbers. Got shape {matrix.shape}.")
     return matrix

@@ -49,3 +49,27 @@ def thaw(state: dict[str, Any]) -> np.random.Generator:
     bits = getattr(np.random, name)(np.random.SeedSequence(**seeds))
     bits.state = state["bits"]
     return np.random.Generator(bits)
+
+
+# ---- streams of rows
+
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+
+
+def row_uniforms(keys: np.ndarray, n: int) -> np.ndarray:
+    """The first n numbers in [0, 1) of a stream for each of these 64-bit keys, (len(keys), n), whatever their company:
+    splitmix64, as in `thali.kernels.row_streams`."""
+    counters = (np.arange(n, dtype=np.uint64) + np.uint64(1)) * _STEP
+    return (_mixed(_mixed(keys + _STEP)[:, None] + counters) >> np.uint64(11)) * 2.0**-53
+
+
+def seeded_keys(keys: np.ndarray, seed: int) -> np.ndarray:
+    """Keys of other streams for each seed."""
+    return _mixed(keys ^ _mixed(np.array([seed % 2**64], dtype=np.uint64) + _STEP))
+
+
+def _mixed(x: np.ndarray) -> np.ndarray:
+    """A bijection of 64-bit numbers that scatters neighbours."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
