@@ -9,6 +9,7 @@ from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from thali.core.events import Event
 from thali.core.observation import Observation
 from thali.core.spec import Spec
 from thali.data.fingerprint import fingerprint
@@ -28,7 +29,7 @@ from thali.rng import make_generator
 from thali.running.fit_warnings import warn_of
 from thali.running.fitting import Fitting, as_before_if_it_fails
 from thali.running.settings import model_of
-from thali.running.shapes import check_stream, takes_batches
+from thali.running.shapes import check_stream, forgets_rows, takes_batches
 from thali.storage import fit as saving
 from thali.storage.archive import blamed
 from thali.storage.checkpoint import Checkpoint
@@ -92,6 +93,8 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         None if the fit came to its end, else "interrupt", "max_time" or "target_ess".
     interrupted_ : bool
         Whether Ctrl-C or SIGTERM ended the fit early. What was found until then is kept.
+    events_ : list of Event
+        What happened to features in the last call of `fit` or `partial_fit`, from an inference that forgets its rows.
     log_evidence_ : float
         An estimate of log p(X), from an inference that gives one.
     """
@@ -128,12 +131,12 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
         `heldout` may hold the values of cells that are missing in X: the progress then shows how well they are
         predicted. The fit does not depend on them. A fit that has not converged ends with a ConvergenceWarning.
-        An inference by blocks of rows also takes a memory map, which stays on disk, or an iterator of batches.
-        After an error all is as it was before.
+        An inference by blocks of rows, or one that forgets them, also takes a memory map, which stays on disk, or an
+        iterator of batches. After an error all is as it was before.
         """
         with as_before_if_it_fails(self):
             outcome = self._adopt(self._fitting().fit(X, heldout))
-        return self._told(outcome)
+        return self._told(outcome, judged=not forgets_rows(self.inference))
 
     @available_if(lambda self: takes_batches(self.inference))
     def partial_fit(self, X: Any, y: Any = None) -> Self:
@@ -335,6 +338,14 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         if filters is None:
             raise AttributeError("log_evidence_ is there after a fit by an inference that estimates it: ParticleFilter")
         return filters.evidence[0]
+
+    @property
+    def events_(self) -> list[Event]:
+        """What happened to features in the last call, the first 10 000 events; there if the inference forgets its rows."""
+        outcome = getattr(self, "_outcome", None)
+        if outcome is None or outcome.stream is None or not forgets_rows(outcome.about.choice.inference):
+            raise AttributeError("events_ is there after a fit by an inference that forgets its rows: RecursiveIBP")
+        return [note.told() for note in outcome.stream.tasks[0].infos]
 
     # ---- scikit-learn's conventions
 

@@ -20,7 +20,16 @@ from thali.running.numeric_errors import check_finite, numbers_in_range
 from thali.running.progress import Progress
 from thali.running.runner import run
 from thali.running.settings import Settings
-from thali.running.shapes import SHAPES, Batches, Job, Shape, going_on, reads_blocks
+from thali.running.shapes import (
+    Job,
+    Shape,
+    batch_kind,
+    forgets_rows,
+    going_on,
+    kind_of_shape,
+    reads_blocks,
+    takes_iterator,
+)
 from thali.running.stopping import Clock
 from thali.storage.checkpoint import Checkpoint
 from thali.storage.fit import About, Choice, Outcome
@@ -28,6 +37,8 @@ from thali.storage.streams import Stream
 from thali.storage.tasks import Task
 
 Array = np.ndarray
+
+_CELLS = 2**20  # of a memory map that are read at a time
 
 
 class Fitting:
@@ -45,13 +56,15 @@ class Fitting:
     def fit(self, X: Any, heldout: Any = None) -> Outcome:
         """From nothing."""
         settings, model = self.settings, self._model
-        if reads_blocks(settings.inference) and is_iterator(X):
-            Batches.refuse(settings.inference, heldout=heldout)
+        if forgets_rows(settings.inference) and on_disk(X) and settings.checkpoint is None:
+            X = _slices(X)
+        if takes_iterator(settings.inference) and is_iterator(X):
+            batch_kind(settings.inference).refuse(settings.inference, heldout=heldout)
             return self._absorb(X)
         rng = make_generator(settings.random_state)
         data = self._read(X)
         choice = choose(settings.inference, model.prior, model.observation, *data.shape)
-        kind = SHAPES[choice.inference.shape]
+        kind = kind_of_shape(choice.inference)
         kind.refuse(choice.inference, target_ess=settings.target_ess, heldout=heldout)
         sample = data.matrix if isinstance(data, RowBlocks) else data
         if isinstance(data, RowBlocks) and data.on_disk:
@@ -71,7 +84,7 @@ class Fitting:
                 "checkpoint is for fit and must be None with partial_fit. "
                 f"Got {self.settings.checkpoint!r}; save the fit after a batch instead."
             )
-        if reads_blocks(self.settings.inference):
+        if takes_iterator(self.settings.inference):
             return self._absorb(iter([X]), before)
         if before is None or before.stream is None:
             return self.fit(X)
@@ -81,7 +94,7 @@ class Fitting:
     def resume(self, kept: Checkpoint, tasks: list[Task], X: Any, heldout: Any = None) -> Outcome:
         """From where a run on disk is."""
         about = kept.about
-        kind = SHAPES[about.choice.inference.shape]
+        kind = kind_of_shape(about.choice.inference)
         kind.refuse(about.choice.inference, target_ess=self.settings.target_ess, heldout=heldout)
         data = self._read(X, kept)
         kept.check_data(data.shape, self._fingerprint(data), is_sparse=issparse(X))
@@ -103,6 +116,8 @@ class Fitting:
 
     def _fingerprint(self, data: Any) -> str:
         """That of the data; of those on disk only if it is needed, since they have to be read for it."""
+        if forgets_rows(self.settings.inference) and self.settings.checkpoint is None:
+            return ""
         if not isinstance(data, RowBlocks):
             return fingerprint(data)
         if not data.on_disk:
@@ -164,10 +179,12 @@ class Fitting:
             failure.add_note(f"The {n_rows} rows before this batch are kept; partial_fit goes on from there.")
         return outcome._replace(error=failure)
 
-    def _begun(self, batches: Iterator[Any]) -> Batches:
+    def _begun(self, batches: Iterator[Any]) -> Shape:
         """A stream that is adapted to the first batch."""
         settings, model = self.settings, self._model
-        Batches.refuse(settings.inference, target_ess=settings.target_ess, checkpoint=settings.checkpoint)
+        batch_kind(settings.inference).refuse(
+            settings.inference, target_ess=settings.target_ess, checkpoint=settings.checkpoint
+        )
         first = next(batches, None)
         if first is None:
             raise InvalidDataError("X must bring a batch of rows at least. Got an iterator with none.")
@@ -176,11 +193,17 @@ class Fitting:
         adapted = calibrate(model, first, self._clock.is_late_to_calibrate)
         about = self._about(adapted, choice, first.shape[1], "")
         job = self._job(about, chain([first], self._checked(batches)))
-        return Batches.begin(job, make_generator(settings.random_state), 1)
+        return batch_kind(choice.inference).begin(job, make_generator(settings.random_state), 1)
 
     def _checked(self, batches: Iterator[Any]) -> Iterator[Array]:
         for batch in batches:
             yield check_more(self._model.observation, self._validate(batch, reset=False, sparse=True))
+
+
+def _slices(X: Array) -> Iterator[Array]:
+    """The rows of a memory map, some at a time."""
+    step = max(_CELLS // max(X.shape[1], 1), 1) if X.ndim == 2 else 1
+    return (X[start : start + step] for start in range(0, len(X), step))
 
 
 @contextmanager

@@ -109,7 +109,9 @@ class Outcome(NamedTuple):
 def save(fit: Outcome, path: str | os.PathLike[str]) -> None:
     arrays = {f"history/{name}": values for name, values in fit.history.items()}
     meta = fit.about.to_meta()
-    if isinstance(fit.posterior, Variational):
+    if _forgets_rows(fit.about):
+        meta["of_stream"] = True
+    elif isinstance(fit.posterior, Variational):
         meta["variational"] = {
             "prior": to_json(fit.posterior.model.prior),
             "factors": pack([fit.posterior.factors], "factors", arrays),
@@ -129,6 +131,11 @@ def save(fit: Outcome, path: str | os.PathLike[str]) -> None:
     files.write(path, meta, arrays)
 
 
+def _forgets_rows(about: About) -> bool:
+    """Whether all that a fit knows is in the state of its stream."""
+    return about.choice.inference.shape == "rows" and not about.choice.inference.keeps_rows
+
+
 def _draws_to_arrays(posterior: Draws) -> dict[str, np.ndarray]:
     arrays = {f"draws/{name}": values for name, values in posterior.draws.items()}
     arrays |= {f"hyper/{name}": values for name, values in posterior.hyper.items()}
@@ -146,8 +153,12 @@ def load(path: str | os.PathLike[str]) -> Outcome:
     meta, arrays = files.read(path)
     with files.blamed(path):
         about = About.from_meta(meta)
-        if "variational" in meta:
-            posterior: Any = _variational(meta["variational"], arrays, about)
+        stream = Stream.from_file(meta["stream"], arrays, about.n_dims) if "stream" in meta else None
+        posterior: Any
+        if "of_stream" in meta:
+            posterior = _of_stream(stream, about)
+        elif "variational" in meta:
+            posterior = _variational(meta["variational"], arrays, about)
         else:
             posterior = _draws(arrays, about)
         if table_of_pairs(posterior) > files.room(path):
@@ -155,7 +166,6 @@ def load(path: str | os.PathLike[str]) -> Outcome:
         history = _group(arrays, "history/")
         check_history(history, posterior, about)
         posterior.row_digests = _row_digests(arrays, posterior)
-        stream = Stream.from_file(meta["stream"], arrays, about.n_dims) if "stream" in meta else None
         stopped_by = meta.get("stopped_by")  # which older versions did not keep
         if stopped_by not in STOPS:
             raise ValueError("it was stopped by nothing that we know")
@@ -185,6 +195,14 @@ def _variational(meta: dict[str, Any], arrays: dict[str, np.ndarray], about: Abo
         posterior = Variational(Approximation(model, factors))
     check_variational(posterior, about)
     return posterior
+
+
+def _of_stream(stream: Stream | None, about: About) -> Posterior:
+    if stream is None or not _forgets_rows(about) or len(stream.tasks) != 1:
+        raise ValueError("it has no stream to tell of")
+    state = stream.tasks[0].state.state
+    about.choice.inference.check_sound(state, about.model, about.n_dims)
+    return about.choice.inference.posterior(state)  # type: ignore[no-any-return]
 
 
 def _row_digests(arrays: dict[str, np.ndarray], posterior: Posterior) -> np.ndarray | None:

@@ -43,12 +43,14 @@ def check_about(about: Any) -> None:
             raise ValueError(f"{name} is no setting")
 
 
-def table_of_pairs(posterior: Draws | Variational) -> int:
+def table_of_pairs(posterior: Posterior) -> int:
     """Bytes of a table of all pairs of features, which are compared with each other."""
     if isinstance(posterior, Draws):
         n_features = int(posterior.packed_z.shapes[:, 1].max(initial=0))
-    else:
+    elif isinstance(posterior, Variational):
         n_features = posterior.z_prob.shape[1]
+    else:
+        n_features = len(posterior.features(0, 0))
     return limits.DOUBLE * n_features**2
 
 

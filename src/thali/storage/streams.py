@@ -34,7 +34,7 @@ class Stream(NamedTuple):
                 {
                     "rng": pack([freeze(task.rng)], f"{name}/rng", arrays),
                     "state": pack([task.state], f"{name}/state", arrays),
-                    "infos": pack(task.infos, f"{name}/infos", arrays),
+                    "infos": pack(task.infos, f"{name}/infos", arrays) if task.infos else {"value": None},
                     "n_infos": len(task.infos),
                 }
             )
@@ -61,6 +61,16 @@ class BlockStream(NamedTuple):
     n_begun: int = 0  # rows with which the features began
     in_stream: bool = False  # rather than after passes over data that can be read again
     settled: bool = False  # whether those passes ended because nothing changed
+
+
+@stored("RowStream")
+class RowStream(NamedTuple):
+    """The state of a stream of rows that are not kept."""
+
+    state: Any  # the inference's
+    young: YoungRows | None = None  # all rows so far, as long as they are few and something refers to them
+    given: Any = None  # the model as it was before it was adapted to any rows; None once they are many
+    n_begun: int = 0  # rows with which it began
 
 
 @stored("BlockRemarks")

@@ -7,6 +7,7 @@ import numpy as np
 from thali.verdicts.chains import Agreement, Diagnosis, agree, diagnose, diagnose_filters, filter_verdict, verdict
 from thali.verdicts.passes import Passes
 from thali.verdicts.restarts import Restarts
+from thali.verdicts.seen_once import SeenOnce
 
 Array = np.ndarray
 
@@ -58,6 +59,9 @@ def _judge(inference: Any, posterior: Any, history: dict[str, Any]) -> Judgement
     if inference.shape == "restarts":
         restarts = Restarts.of(history)
         return Judgement({}, restarts.agreement(), restarts.converged, restarts.verdict())
+    if inference.shape == "rows" and not inference.keeps_rows:
+        once = SeenOnce.of(history)
+        return Judgement({}, once.agreement(), False, once.verdict())
     filters = posterior.filters
     if filters is None and (words := _stopped_early(inference, history)):
         agreement = agree(posterior.consensus.chain_features, posterior.draws["free_energy"])

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+from thali.core.events import EventNote
 from thali.core.model import Model
 from thali.core.observation import Observation
 from thali.core.protocols.engines import Array, Data, Generator
@@ -19,8 +20,8 @@ Task: TypeAlias = Any  # a `thali.storage.tasks.Task`
 class Inference(Protocol):
     """What an inference needs of the other two, its settings, and its shape: what its work consists of.
 
-    "chains" of draws (`Iterative`), "restarts" of an optimiser (`Optimiser`), "rows" that come once (`Streaming`), or
-    "blocks" of rows that may come again (`Blockwise`). The runner asks for no more.
+    "chains" of draws (`Iterative`), "restarts" of an optimiser (`Optimiser`), "rows" that come once (`Streaming` if
+    `keeps_rows`, else `Forgetful`), or "blocks" of rows that may come again (`Blockwise`). The runner asks for no more.
     """
 
     shape: str
@@ -86,9 +87,11 @@ class Optimiser(Inference, Protocol):
 
 @runtime_checkable
 class Streaming(Inference, Protocol):
-    """An inference that takes rows as they come, each once. `state` is its own, with `n_rows`, the number of rows so
-    far; it may change in place. The tasks of a run are filters: each has a stream `rng`, a `state`, and `infos`."""
+    """An inference that takes rows as they come, each once, and keeps them. `state` is its own, with `n_rows`, the
+    number of rows so far; it may change in place. The tasks of a run are filters: each has a stream `rng`, a `state`,
+    and `infos`."""
 
+    keeps_rows: bool  # True
     n_draws: int
 
     def begin(self, rng: Generator, model: Model, n_dims: int) -> State:
@@ -116,6 +119,36 @@ class Streaming(Inference, Protocol):
         """A ValueError if the tasks, which come from a file, are not those of the posterior."""
 
     def check_sound(self, state: State, model: Model) -> None:
+        """A ValueError if the state, which comes from a file, does not fit the model or itself."""
+
+
+@runtime_checkable
+class Forgetful(Inference, Protocol):
+    """An inference that takes rows as they come, each once, and keeps none: its state does not grow with their number.
+
+    The state has the `model`, adapted to the first rows, `n_rows`, the number of rows so far, and `n_features`.
+    """
+
+    keeps_rows: bool  # False
+
+    def begin(self, rng: Generator, model: Model, n_dims: int, before: State | None = None) -> State:
+        """The state before the first row, or an error if something in the model cannot be learned from a stream.
+
+        before: a state that this one replaces, with all its rows to come again: numbers of features are not given
+        twice.
+        """
+
+    def absorb(self, rng: Generator, state: State, X: Array) -> tuple[State, list[EventNote]]:
+        """(state after the rows of X, what happened to features). The old state stays as it was. Neither the new one
+        nor the events depend on how rows are batched. A FloatingPointError if numbers left their range."""
+
+    def posterior(self, state: State) -> Posterior:
+        """That given the rows so far; its `model` is that of the state."""
+
+    def history(self, state: State) -> dict[str, Array]:
+        """(1, n) arrays, `n_rows` and `n_features` among them, no longer than some hundred."""
+
+    def check_sound(self, state: State, model: Model, n_dims: int) -> None:
         """A ValueError if the state, which comes from a file, does not fit the model or itself."""
 
 

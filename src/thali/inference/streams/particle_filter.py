@@ -89,6 +89,7 @@ class ParticleFilter(Spec):
     n_sweeps: int = setting(1, at_least(0))
 
     shape = "rows"
+    keeps_rows = True
     needs_prior = (Predictive,)
     needs_observation = (ParticleRows, ChainRows, CollapsedRows)
 

@@ -144,16 +144,21 @@ def global_step(
     weights: Any,
     *,
     learn: bool = True,
+    n_rows: float | None = None,
 ) -> State:
-    """Features, hyperparameters and weights given the sums. Sticks converge slowly, and cost little beside rows."""
+    """Features, hyperparameters and weights given the sums. Sticks converge slowly, and cost little beside rows.
+
+    n_rows: that the sums stand for, if others than those of the problem are in them.
+    """
     prior, engine = problem.model.prior, problem.engine
+    n_rows = problem.n_rows if n_rows is None else n_rows
     q = engine.update_features(q, statistics, learn=learn)
     counts = all_counts(prior, weights, statistics)
     of_weights = -np.inf
     for _ in range(_WEIGHT_PASSES):
         before = of_weights
-        weights = prior.update_weights(weights, counts, problem.n_rows)
-        of_weights = prior.weights_bound(weights, counts, problem.n_rows)
+        weights = prior.update_weights(weights, counts, n_rows)
+        of_weights = prior.weights_bound(weights, counts, n_rows)
         if of_weights - before < _LITTLE:
             break
     return State(local, statistics, q, weights, float(of_weights + engine.features_bound(q, statistics)))
