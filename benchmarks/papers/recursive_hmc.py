@@ -1,7 +1,7 @@
 """HMC within Gibbs for the linear-Gaussian model with finitely many features, by NumPyro: an extra of the benchmarks.
 
 NumPyro is no dependency of thali and of its benchmarks: `pip install numpyro` brings it. Features and weights move by
-HMC, in one trajectory, given the bits; these are drawn one by one given both, all rows at a time.
+HMC, ten steps at a time, given the bits; these are drawn one by one given both, all rows at a time.
 """
 
 import importlib.util
@@ -46,9 +46,10 @@ def sample_bits(problem: Problem, seed: int, n_warmup: int, n_draws: int) -> Arr
             logits = odds[k] + (left @ A[k] - 0.5 * A[k] @ A[k]) / noise_var
             return Z.at[:, k].set((uniforms[k] < jax.nn.sigmoid(logits)).astype(Z.dtype))
 
-        return {"Z": jax.lax.fori_loop(0, K, one, gibbs_sites["Z"].astype(X.dtype))}
+        Z = jax.lax.fori_loop(0, K, one, gibbs_sites["Z"].astype(X.dtype))
+        return {"Z": Z.astype(gibbs_sites["Z"].dtype)}
 
-    kernel = HMCGibbs(HMC(model), gibbs_fn=draw_bits, gibbs_sites=["Z"])
+    kernel = HMCGibbs(HMC(model, num_steps=10), gibbs_fn=draw_bits, gibbs_sites=["Z"])
     chain = MCMC(kernel, num_warmup=n_warmup, num_samples=n_draws, progress_bar=False)
     chain.run(jax.random.PRNGKey(seed))
     return np.asarray(chain.get_samples()["Z"])

@@ -12,11 +12,13 @@ The second table is about the filter (Eq. 5), which the recursion becomes with d
 there are so far: the paper takes a Poisson variable. Here rows say nothing, so that the filter's P(z_nk = 1) should
 stay the marginals: `features` is what it expects after 200 rows, `off` the largest difference of a marginal. Births:
 `poisson` (printed), `independent` (exact law of independent features), `comonotone` (a feature exists only if those
-before it do), each with existence as printed, 1 - prod (1 - b), or by Bayes' rule; `anchored` takes every feature that
-it knows for certain. `recursion.absorb` has the pairs that the library uses, the others are here.
+before it do), each with existence as printed, 1 - prod (1 - b), or by Bayes' rule. (`anchored`, which takes all features
+that it knows for certain, is for rows that do say something.) `recursion.absorb` has some of the pairs, the others are
+here.
 
 The third: the law of the number of features for independent ones of probability e, against a Poisson law: total
-variation, and the bound of Le Cam, sum e^2, which is none as soon as features are established. See benchmarks/README.md.
+variation, and the bound of Le Cam, sum e^2, which is none as soon as features are established. See
+benchmarks/README.md.
 """
 
 import argparse
@@ -40,8 +42,7 @@ ALPHAS, BETAS = (1.1, 10.78, 15.37), (2.3, 5.6, 12.9)
 FILTERS = [(2.0, 1.0), (3.0, 2.5), (10.78, 5.6)]
 FILTERED_ROWS = 200
 VARIANTS = [(how, rule) for how in ("poisson", "independent", "comonotone") for rule in ("product", "Bayes")]
-VARIANTS += [("anchored", "product")]
-OWN = {("poisson", "product"), ("independent", "product"), ("anchored", "product"), ("comonotone", "Bayes")}
+OWN = {("poisson", "product"), ("independent", "product"), ("comonotone", "Bayes")}  # of the library
 SURE = (0.05, 0.3, 0.9, 0.99)
 BATCH = 250
 Array = np.ndarray
@@ -146,7 +147,7 @@ def show(report: Entry) -> None:
     for how, rule in VARIANTS:
         mine = [e for e in report["filter"] if (e["births"], e["existence"]) == (how, rule)]
         cells = [cell for e in mine for cell in (f"{e['features']:.2f}", f"{e['off']:.1e}")]
-        rows.append([how, "none needed" if how == "anchored" else rule, *cells])
+        rows.append([how, rule, *cells])
     exact = [cell for e in mine for cell in (f"{e['exact']:.2f}", "0")]
     heads = ["births", "existence", *(h for a, b in FILTERS for h in (f"features ({a:g}, {b:g})", "off"))]
     title = f"The filter on {report['filtered_rows']} rows that say nothing"
