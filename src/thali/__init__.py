@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Gibbs,
         MeanField,
         ParticleFilter,
+        RecursiveIBP,
         SliceSampler,
         StochasticMeanField,
     )
@@ -53,6 +54,7 @@ _HOME = {
     "PoissonGamma": "observations", "Bernoulli": "observations", "SparseFactorAnalysis": "observations",
     "CollapsedGibbs": "inference", "Gibbs": "inference", "SliceSampler": "inference",
     "BPMeans": "inference", "MeanField": "inference", "StochasticMeanField": "inference", "ParticleFilter": "inference",
+    "RecursiveIBP": "inference",
     "Gamma": "core.distributions", "InverseGamma": "core.distributions", "Beta": "core.distributions",
     "LogNormal": "core.distributions", "PerDim": "core.distributions", "PerFeature": "core.distributions",
     "NormalOffset": "core.distributions",
@@ -69,6 +71,7 @@ __all__ = [
     "truncation_bounds", "suggest_truncation", "left_ordered", "class_size", "register",
     "LinearGaussian", "FactorAnalysis", "ICA", "PoissonGamma", "Bernoulli", "SparseFactorAnalysis",
     "CollapsedGibbs", "Gibbs", "SliceSampler", "MeanField", "StochasticMeanField", "BPMeans", "ParticleFilter",
+    "RecursiveIBP",
     "Gamma", "InverseGamma", "Beta", "LogNormal", "PerDim", "PerFeature", "NormalOffset",
     "InvalidParameterError", "InvalidDataError", "IncompatibleModelError", "InvalidFileError",
     "datasets", "metrics", "testing",

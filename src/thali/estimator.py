@@ -341,7 +341,7 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     @property
     def events_(self) -> list[Event]:
-        """What happened to features in the last call, the first 10 000 events; there if the inference forgets its rows."""
+        """What happened to features in the last call (10 000 events at most); there if the inference forgets rows."""
         outcome = getattr(self, "_outcome", None)
         if outcome is None or outcome.stream is None or not forgets_rows(outcome.about.choice.inference):
             raise AttributeError("events_ is there after a fit by an inference that forgets its rows: RecursiveIBP")

@@ -74,16 +74,18 @@ class Inference(StrEnum):
     STOCHASTIC_MEAN_FIELD = "stochastic-mean-field"
     BP_MEANS = "bp-means"
     PARTICLE_FILTER = "particle-filter"
+    RECURSIVE = "recursive"
 
     def make(self) -> Any:
         """The inference of that name; "auto" is chosen later, and so is the sampler."""
-        from thali import BPMeans, MeanField, ParticleFilter, StochasticMeanField
+        from thali import BPMeans, MeanField, ParticleFilter, RecursiveIBP, StochasticMeanField
 
         kinds: dict[Inference, Any] = {
             Inference.MEAN_FIELD: MeanField,
             Inference.STOCHASTIC_MEAN_FIELD: StochasticMeanField,
             Inference.BP_MEANS: BPMeans,
             Inference.PARTICLE_FILTER: ParticleFilter,
+            Inference.RECURSIVE: RecursiveIBP,
         }
         return kinds[self]() if self in kinds else "auto"
 

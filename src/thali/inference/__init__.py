@@ -5,7 +5,17 @@ from thali.inference.samplers.collapsed_gibbs import CollapsedGibbs
 from thali.inference.samplers.gibbs import Gibbs
 from thali.inference.samplers.slice_sampler import SliceSampler
 from thali.inference.streams.particle_filter import ParticleFilter
+from thali.inference.streams.recursive_ibp import RecursiveIBP
 from thali.inference.variational.mean_field import MeanField
 from thali.inference.variational.stochastic_mean_field import StochasticMeanField
 
-__all__ = ["BPMeans", "CollapsedGibbs", "Gibbs", "MeanField", "ParticleFilter", "SliceSampler", "StochasticMeanField"]
+__all__ = [
+    "BPMeans",
+    "CollapsedGibbs",
+    "Gibbs",
+    "MeanField",
+    "ParticleFilter",
+    "RecursiveIBP",
+    "SliceSampler",
+    "StochasticMeanField",
+]

@@ -20,6 +20,7 @@ from thali.core.protocols.engines.mean_field import MeanFieldRows
 from thali.core.protocols.engines.particles import ParticleRows
 from thali.core.protocols.engines.point import PointRows
 from thali.core.protocols.engines.predictions import CellMoments, Predictions
+from thali.core.protocols.engines.recursive import RecursiveRows
 from thali.core.registry import stored
 from thali.observations.gaussian.collapsed import CollapsedGaussian
 from thali.observations.gaussian.column_moves import GaussianColumnMoves
@@ -31,6 +32,7 @@ from thali.observations.gaussian.parallel import ParallelGaussian
 from thali.observations.gaussian.particles import GaussianParticles
 from thali.observations.gaussian.point import PointGaussian
 from thali.observations.gaussian.prediction import BitPredictions
+from thali.observations.gaussian.recursive import RecursiveGaussian
 from thali.observations.gaussian.rows import BitRows
 from thali.observations.gaussian.starting import GaussianStart
 
@@ -77,6 +79,7 @@ class LinearGaussian(NoisyGaussian):
             ParallelRows: ParallelGaussian,
             MeanFieldRows: MeanFieldBits,
             ParticleRows: GaussianParticles,
+            RecursiveRows: RecursiveGaussian,
             PointRows: PointGaussian,
         }
     )

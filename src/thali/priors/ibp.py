@@ -83,7 +83,7 @@ class IBP(ByCounts):
         columns = gammaln(counts - d) + gammaln(n_rows - counts + c + d) - math.lgamma(n_rows + c)
         return len(counts) * per_feature - self.mass * self._features_per_mass(n_rows) + float(columns.sum())
 
-    def _features_per_mass(self, n_rows: int) -> float:
+    def _features_per_mass(self, n_rows: float) -> float:
         """E[number of features of n_rows rows] / mass = sum of the new-feature rates, in closed form."""
         c, d = self.concentration, self.discount
         if d < _NO_DISCOUNT:
@@ -176,6 +176,21 @@ class IBP(ByCounts):
 
     def absorb(self, running: recursion.Running, z_prob: Array, births: str = "comonotone") -> recursion.Running:
         return recursion.absorb(running, z_prob, self.mass, self.concentration, births)
+
+    def filter_law(self, n_features: float, n_rows: float) -> tuple[float, float]:
+        """(mass, concentration) of a filter that has found so many features in so many rows; a learned mass is at its
+        mean given them."""
+        others = [name for name in self.learned if name != "mass"]
+        if others or self.discount != 0 or not isinstance(self.mass, Gamma | float | int | np.number):
+            raise InvalidParameterError(
+                "A filter takes an IBP whose mass is a number or a Gamma, with a fixed concentration and no discount. "
+                f"Got {self!r}. Fix the others, or use CollapsedGibbs(), which learns them."
+            )
+        if not isinstance(self.mass, Gamma):
+            return float(self.mass), float(self.concentration)
+        # eq: IBP.mass-conditional
+        rate = self.mass.rate + self._features_per_mass(n_rows)
+        return (self.mass.shape + n_features) / rate, float(self.concentration)
 
     def _require_two_parameters(self, action: str) -> None:
         self.require_concrete(action)

@@ -10,6 +10,7 @@ from thali.inference import (
     Gibbs,
     MeanField,
     ParticleFilter,
+    RecursiveIBP,
     SliceSampler,
     StochasticMeanField,
 )
@@ -17,7 +18,7 @@ from thali.storage.fit import Choice
 
 AUTO = (CollapsedGibbs, Gibbs, SliceSampler)  # in order of preference
 LARGE = 10**7  # rows x dims (a hundred or more): samplers would take an hour or more
-ALL = (*AUTO, MeanField, StochasticMeanField, BPMeans, ParticleFilter)
+ALL = (*AUTO, MeanField, StochasticMeanField, BPMeans, ParticleFilter, RecursiveIBP)
 
 
 def choose(inference: Any, prior: Any, observation: Any, n_rows: int, n_dims: int) -> Choice:

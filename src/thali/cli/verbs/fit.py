@@ -179,6 +179,8 @@ def _plan(inference: Any, n_chains: int) -> str:
         return f"{count(inference.n_restarts, 'restart')} of at most {inference.max_iter} passes"
     if inference.shape == "blocks":
         return f"at most {inference.n_epochs} passes over blocks of {inference.batch_size} rows"
+    if inference.shape == "rows" and not inference.keeps_rows:
+        return "one pass over the rows"
     if inference.shape == "rows":
         return f"{count(n_chains, 'filter')} of {inference.n_particles} particles"
     thin = f", each {inference.thin} sweeps apart" if inference.thin > 1 else ""

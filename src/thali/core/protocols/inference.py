@@ -130,13 +130,14 @@ class Forgetful(Inference, Protocol):
     """
 
     keeps_rows: bool  # False
+    n_young: int  # rows with which it begins, at most
 
-    def begin(self, rng: Generator, model: Model, n_dims: int, before: State | None = None) -> State:
-        """The state before the first row, or an error if something in the model cannot be learned from a stream.
+    def begin(self, rng: Generator, model: Model, n_dims: int) -> State:
+        """The state before the first row, or an error if something in the model cannot be learned from a stream."""
 
-        before: a state that this one replaces, with all its rows to come again: numbers of features are not given
-        twice.
-        """
+    def absorb_first(self, rng: Generator, state: State, X: Array) -> tuple[State, list[EventNote]]:
+        """`absorb` for the rows with which it begins, up to n_young (more, if relative priors refer to more): all so
+        far, while the state is that before the first row."""
 
     def absorb(self, rng: Generator, state: State, X: Array) -> tuple[State, list[EventNote]]:
         """(state after the rows of X, what happened to features). The old state stays as it was. Neither the new one

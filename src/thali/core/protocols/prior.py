@@ -117,6 +117,10 @@ class Recursive(Prior, Protocol):
     def absorb(self, running: Running, z_prob: Array, births: str) -> Running:
         """The sums after a row whose bits have the posterior probabilities z_prob."""
 
+    def filter_law(self, n_features: float, n_rows: float) -> tuple[float, float]:
+        """(mass, concentration) of a filter that expects so many features after so many rows; an error if something is
+        learned that it cannot learn. Not for concrete priors only."""
+
 
 @runtime_checkable
 class AuxiliaryPrior(Prior, Protocol):

@@ -1,8 +1,8 @@
 """Rows that come once and are forgotten: an array, an iterator of batches, or one call of `partial_fit` after another.
 
-What is kept does not grow with the number of rows, and does not depend on how they are batched. Relative priors refer
-to the first rows: these are kept while they are few, and each time their number has doubled what was learned begins
-anew with all of them. A model without anything to learn begins once.
+What is kept does not grow with the number of rows, and does not depend on how they are batched. The first rows, to which
+relative priors refer and with which features begin, are kept while they are few: each time their number has doubled
+what was learned begins anew with all of them. Events are told once that is over.
 """
 
 import time
@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from thali.core.events import add_notes, check_notes
+from thali.core.model import Model
 from thali.data.far_rows import Seen, warn_of_far_rows
 from thali.data.young_rows import YoungRows
 from thali.inference.calibration.noise_floor import calibrate
@@ -32,7 +33,7 @@ _FEW = 64  # rows of the first one
 class FlatRows(Shape):
     """A step takes in some rows of the batch at hand. How many depends on the clock; the result does not.
 
-    A batch that ends in an error is not taken in. One filter suffices: there is nothing random about it.
+    A batch that ends in an error is not taken in. One filter suffices: it is not random.
     """
 
     word = "stream"
@@ -114,35 +115,47 @@ class FlatRows(Shape):
             stream = self._begun(task, X)
         while stream.young is not None and len(X):
             young = stream.young.matrix()
-            n_due = min(2 * max(stream.n_begun, 1), N_YOUNG) - len(young)  # until it begins anew
+            n_due = min(2 * max(stream.n_begun, 1), self._n_young(stream.given)) - len(young)  # until it begins anew
             some, X = X[:n_due], X[n_due:]
-            stream = self._absorbed(task, stream, some)
             young = np.vstack([young, some])
-            stream = stream._replace(young=YoungRows.of(young))
             if len(some) == n_due:
                 stream = self._anew(task, stream, young)
-        return self._absorbed(task, stream, X) if len(X) else stream
+            else:
+                state, _ = self.inference.absorb(task.rng, stream.state, some)
+                stream = stream._replace(state=state, young=YoungRows.of(young))
+        if len(X):
+            state, notes = self.inference.absorb(task.rng, stream.state, X)
+            add_notes(task.infos, notes)
+            stream = stream._replace(state=state)
+        return stream
 
     def _begun(self, task: Task, X: Array) -> RowStream:
-        """Before the first row: of batches that is all there is to adapt to, since each has one."""
-        given = self.job.given
-        if self._matrix is not None or given is None:
-            return RowStream(self.inference.begin(task.rng, self.model, X.shape[1]))
-        state = self.inference.begin(task.rng, calibrate(given, _seen_throughout(X[:1])), X.shape[1])
-        if not given.prior.learned and not given.observation.learned:
+        """Before the first row. Of batches that is all there is to adapt to, since each has one."""
+        given, model = self.model, self.model
+        if self._matrix is None and self.job.given is not None:
+            given = self.job.given
+            model = calibrate(given, _seen_throughout(X[:1]))
+        state = self.inference.begin(task.rng, model, X.shape[1])
+        n_young = self._n_young(given)
+        if n_young == 0:
             return RowStream(state)
-        return RowStream(state, YoungRows.of(X[:0]), given, n_begun=1)
+        at_once = self._matrix is not None and len(self._matrix) >= n_young  # what comes before would be undone
+        return RowStream(state, YoungRows.of(X[:0]), given, n_young if at_once else 1)
+
+    def _n_young(self, given: Model) -> int:
+        """How many rows are kept until what is learned begins with them for the last time."""
+        n: int = self.inference.n_young
+        return max(n, N_YOUNG) if self._matrix is None and (given.prior.learned or given.observation.learned) else n
 
     def _anew(self, task: Task, stream: RowStream, young: Array) -> RowStream:
+        """Begun with these rows, all so far. What happens to features is told from the last time on."""
         model = calibrate(stream.given, _seen_throughout(young))
-        state = self.inference.begin(task.rng, model, young.shape[1], stream.state)
-        stream = self._absorbed(task, stream._replace(state=state, n_begun=len(young)), young)
-        return stream._replace(young=None, given=None) if len(young) >= N_YOUNG else stream
-
-    def _absorbed(self, task: Task, stream: RowStream, X: Array) -> RowStream:
-        state, notes = self.inference.absorb(task.rng, stream.state, X)
+        state = self.inference.begin(task.rng, model, young.shape[1])
+        state, notes = self.inference.absorb_first(task.rng, state, young)
+        if len(young) < self._n_young(stream.given):
+            return RowStream(state, YoungRows.of(young), stream.given, len(young))
         add_notes(task.infos, notes)
-        return stream._replace(state=state)
+        return RowStream(state)
 
     def is_done(self, task: Task) -> bool:
         return self._ended
@@ -203,7 +216,8 @@ def check_state(stream: Any, about: About) -> None:
     about.choice.inference.check_sound(stream.state, about.model, about.n_dims)
     if stream.young is not None:
         stream.young.check(stream.given, about.model, stream.state.n_rows)
-        if not 1 <= stream.n_begun <= N_YOUNG or not stream.young.n_rows < N_YOUNG:
+        n_young = max(about.choice.inference.n_young, N_YOUNG)
+        if not 1 <= stream.n_begun <= n_young or not stream.young.n_rows < n_young:
             raise ValueError("its first rows are not as many as they can be")
 
 

@@ -1,0 +1,418 @@
+"""Rows of X = Z A + noise, one after the other: the posterior of the features after a row is the prior of the next.
+
+q(z_k = 1) = b_k; q(A_k) = N(mean_k, noise / weight_k) in each dim, weight_k = noise / feature_var + expected rows with
+feature k. While a row is fitted, the features' posterior after the row before it stays as it was: it is the prior.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from thali.kernels._jit import jit
+from thali.kernels.bits.row_births import COMONOTONE, row_births
+
+_LEAST, _MOST = 1e-12, 1.0 - 1e-12  # prior probabilities
+_NONE = 1e-3  # probability below which a new feature is none
+_CANDIDATES = 4  # new features of a row
+_LOG_2PI = math.log(2.0 * math.pi)
+
+BORN, FADED = 0, 1
+
+
+class Slots(NamedTuple):
+    """What is known of the features; there is room for more than are in use."""
+
+    mean: np.ndarray  # (room, n_dims)
+    rows: np.ndarray  # (room, 1 or n_dims) expected rows with the feature; of each dim once a cell was missing
+    counts: np.ndarray  # (room,) expected rows with the feature, whether or not cells are missing
+    exists: np.ndarray  # (room,) P(it has appeared)
+    age: np.ndarray  # (room,) rows since it was born, discounted
+    number: np.ndarray  # (room,) in order of birth
+    together: np.ndarray  # (room, room) expected rows with both features
+
+
+class Totals(NamedTuple):
+    """Of all rows, discounted but for the first and the last two; arrays of one number each, changed in place."""
+
+    n_rows: np.ndarray
+    weight: np.ndarray  # of the rows: their number, discounted
+    error: np.ndarray  # E[squared residual]
+    n_cells: np.ndarray
+    bound: np.ndarray  # sum of the rows' bounds of log p(row | rows before)
+    n_born: np.ndarray
+
+
+class Law(NamedTuple):
+    """The prior and the variances."""
+
+    mass: float
+    concentration: float
+    births: int  # of `row_births`
+    noise: float
+    feature: float
+
+
+class Plan(NamedTuple):
+    """How a row is fitted."""
+
+    n_inner: int
+    tol: float
+    keep: float  # what a row leaves of the weight of those before it
+    fade: float  # share of the rows below which a feature is dropped
+    most: int  # features
+    seeks: bool  # whether new features begin at the residual; else all begin at the prior
+    ossify: float  # 1: average with the features before, by counts
+
+
+def _scan_bits(backward, K, n_dims, mean, r, b, log_odds, square, spread, noise):
+    """One pass over q(z); r = x - sum_k b_k mean_k is kept in step. Returns the largest change."""
+    change = 0.0
+    for i in range(K):
+        k = K - 1 - i if backward else i
+        dot = 0.0
+        for d in range(n_dims):
+            dot += mean[k, d] * r[d]
+        # eq: S22.bit-update
+        odds = log_odds[k] + (dot + b[k] * square[k] - 0.5 * square[k]) / noise - 0.5 * spread[k]
+        step = 1.0 / (1.0 + math.exp(-odds)) - b[k]
+        if step != 0.0:
+            for d in range(n_dims):
+                r[d] -= step * mean[k, d]
+            b[k] += step
+            change = max(change, abs(step))
+    return change
+
+
+def _scan_means(backward, K, n_dims, mean, old, weight, share, r, b, square, spread):
+    """One pass over q(A), from what it was before the row (`old`, with weights); r, |mean|^2 and the sum of 1 / weight
+    over dims are kept in step. share: how much of the way is gone."""
+    for i in range(K):
+        k = K - 1 - i if backward else i
+        p = b[k]
+        total = 0.0
+        if weight.shape[1] == 1:
+            # eq: S22.feature-update
+            gain = share[k] * p / (weight[k, 0] + p)
+            for d in range(n_dims):
+                own = r[d] + p * mean[k, d]
+                new = old[k, d] + gain * (own - old[k, d])
+                r[d] = own - p * new
+                mean[k, d] = new
+                total += new * new
+            spread[k] = n_dims * (share[k] / (weight[k, 0] + p) + (1.0 - share[k]) / weight[k, 0])
+        else:
+            wide = 0.0
+            for d in range(n_dims):
+                own = r[d] + p * mean[k, d]
+                new = old[k, d] + share[k] * p / (weight[k, d] + p) * (own - old[k, d])
+                r[d] = own - p * new
+                mean[k, d] = new
+                total += new * new
+                wide += share[k] / (weight[k, d] + p) + (1.0 - share[k]) / weight[k, d]
+            spread[k] = wide
+        square[k] = total
+
+
+def _bits_bound(K, n_dims, r, b, log_odds, square, spread, noise):
+    """The part of the row's bound that depends on q(z), up to a constant of the row."""
+    error = 0.0
+    for d in range(n_dims):
+        error += r[d] * r[d]
+    value = 0.0
+    for k in range(K):
+        p = b[k]
+        error += p * noise * spread[k] + p * (1.0 - p) * square[k]
+        # -KL of bits: p log(q/p) + (1-p) log((1-q)/(1-p)), by the prior's odds
+        t = log_odds[k]
+        value += p * t - max(t, 0.0) - math.log1p(math.exp(-abs(t)))
+        if p > 0.0:
+            value -= p * math.log(p)
+        if p < 1.0:
+            value -= (1.0 - p) * math.log1p(-p)
+    return value - 0.5 * error / noise
+
+
+def _start_bits(x, K, n_dims, mean, r, b, q, log_odds, square, spread, noise, n_passes, tol, first, second):
+    """q(z) of the features so far, given these as they are: the better of two climbs, from the prior and from nothing.
+
+    `first` and `second` are room for as many bits and cells.
+    """
+    best = -np.inf
+    for start in range(2):
+        for d in range(n_dims):
+            r[d] = x[d]
+        for k in range(K):
+            b[k] = q[k] if start == 0 else 0.0
+            if start == 0:
+                for d in range(n_dims):
+                    r[d] -= b[k] * mean[k, d]
+        for s in range(n_passes):
+            if scan_bits(s % 2 == 1, K, n_dims, mean, r, b, log_odds, square, spread, noise) < tol:
+                break
+        value = bits_bound(K, n_dims, r, b, log_odds, square, spread, noise)
+        if start == 0:
+            best = value
+            for k in range(K):
+                first[k] = b[k]
+            for d in range(n_dims):
+                second[d] = r[d]
+        elif value <= best:
+            for k in range(K):
+                b[k] = first[k]
+            for d in range(n_dims):
+                r[d] = second[d]
+
+
+def _row_bound(K, n_dims, mean, old, weight, share, r, b, log_odds, square, spread, noise):
+    """(bound of log p(row | its prior), E[squared residual]): eq: S22.row-bound."""
+    far = -bits_bound(K, n_dims, r, b, log_odds, square, spread, noise)
+    error = 0.0
+    for d in range(n_dims):
+        error += r[d] * r[d]
+    for k in range(K):
+        p = b[k]
+        error += p * noise * spread[k] + p * (1.0 - p) * square[k]
+        # KL of features
+        moved = 0.0
+        W = weight.shape[1]
+        for d in range(n_dims):
+            step = mean[k, d] - old[k, d]
+            moved += weight[k, d if W > 1 else 0] * step * step
+        wide = 0.0
+        for d in range(W):
+            narrow = share[k] * weight[k, d] / (weight[k, d] + p) + 1.0 - share[k]  # new variance over old
+            wide += narrow - 1.0 - math.log(narrow)
+        far += 0.5 * (moved / noise + (n_dims if W == 1 else 1) * wide)
+    return -0.5 * n_dims * (_LOG_2PI + math.log(noise)) - far, error
+
+
+def _log_odds(q):
+    q = min(max(q, _LEAST), _MOST)
+    return math.log(q) - math.log1p(-q)
+
+
+def _drop_slot(k, K, slots):
+    """Those behind it move up."""
+    for j in range(k, K - 1):
+        for d in range(slots.mean.shape[1]):
+            slots.mean[j, d] = slots.mean[j + 1, d]
+        for d in range(slots.rows.shape[1]):
+            slots.rows[j, d] = slots.rows[j + 1, d]
+        slots.counts[j] = slots.counts[j + 1]
+        slots.exists[j] = slots.exists[j + 1]
+        slots.age[j] = slots.age[j + 1]
+        slots.number[j] = slots.number[j + 1]
+    for i in range(K):
+        for j in range(k, K - 1):
+            slots.together[i, j] = slots.together[i, j + 1]
+    for i in range(k, K - 1):
+        for j in range(K):
+            slots.together[i, j] = slots.together[i + 1, j]
+    for j in range(K):
+        slots.together[K - 1, j] = slots.together[j, K - 1] = 0.0
+    slots.counts[K - 1] = slots.exists[K - 1] = slots.age[K - 1] = 0.0
+    for d in range(slots.mean.shape[1]):
+        slots.mean[K - 1, d] = 0.0
+    for d in range(slots.rows.shape[1]):
+        slots.rows[K - 1, d] = 0.0
+
+
+def _filter_rows(X, at, K, slots, totals, law, plan, notes):
+    """Take in the rows of X from number `at` on, until there is no more room for features or notes.
+
+    notes[i] = (row of the stream, BORN or FADED, number of the feature, value). Returns (next row of X, number of
+    features, number of notes). NaN cells are missing; slots.rows must then have a column for each dim. Cost per row
+    O(sweeps K D + K^2).
+    """
+    room, n_dims = slots.mean.shape
+    W = slots.rows.shape[1]
+    ridge = law.noise / law.feature
+    start = -0.5 * math.log1p(1.0 / ridge)  # of a new feature, for each dim
+    pull = 0.5 / law.noise - 0.5 / (law.noise + law.feature)
+    mean, old = np.zeros((room, n_dims)), np.zeros((room, n_dims))
+    weight = np.zeros((room, W))
+    r, b, q, births = np.zeros(n_dims), np.zeros(room), np.zeros(room), np.zeros(room)
+    log_odds, square, spread, share = np.zeros(room), np.zeros(room), np.zeros(room), np.ones(room)
+    x, first, second = np.zeros(n_dims), np.zeros(room), np.zeros(n_dims)
+    below, tails = np.zeros(room), np.zeros(room + 8)
+    order, seen = np.zeros(room, np.int64), np.zeros(n_dims, np.int64)
+    n_notes = 0
+    row = at
+    while row < X.shape[0]:
+        if K + _CANDIDATES > room or n_notes + room > notes.shape[0]:
+            break
+        # the weight of what came before
+        keep = plan.keep
+        if keep < 1.0:
+            totals.weight[0] *= keep
+            totals.error[0] *= keep
+            totals.n_cells[0] *= keep
+            for k in range(K):
+                slots.counts[k] *= keep
+                slots.exists[k] *= keep
+                slots.age[k] *= keep
+                for d in range(W):
+                    fewer = keep * slots.rows[k, d]
+                    shrink = (keep * (ridge + slots.rows[k, d])) / (ridge + fewer)
+                    if W > 1:
+                        slots.mean[k, d] *= shrink
+                    else:
+                        for e in range(n_dims):
+                            slots.mean[k, e] *= shrink
+                    slots.rows[k, d] = fewer
+                for j in range(K):
+                    slots.together[k, j] *= keep
+        before = law.concentration + totals.weight[0]
+        row_births(
+            law.births, slots.exists, K, _CANDIDATES, law.mass * law.concentration / before, births, below, order, tails
+        )
+        for k in range(K + _CANDIDATES):
+            # eq: S22.filter-prior
+            q[k] = min(max(births[k] + (slots.counts[k] / before if k < K else 0.0), 0.0), 1.0)
+            log_odds[k] = as_log_odds(q[k])
+        # the cells that are seen, side by side
+        n_seen = 0
+        for d in range(n_dims):
+            if not np.isnan(X[row, d]):
+                seen[n_seen] = d
+                r[n_seen] = X[row, d]
+                n_seen += 1
+        for k in range(K):
+            total, wide = 0.0, 0.0
+            if W == 1:
+                weight[k, 0] = ridge + slots.rows[k, 0]
+                wide = n_seen / weight[k, 0]
+            for i in range(n_seen):
+                value = slots.mean[k, seen[i]]
+                mean[k, i] = old[k, i] = value
+                total += value * value
+                if W > 1:
+                    weight[k, i] = ridge + slots.rows[k, seen[i]]
+                    wide += 1.0 / weight[k, i]
+            square[k], spread[k] = total, wide
+            b[k] = q[k]
+            share[k] = 1.0
+            for i in range(n_seen):
+                r[i] -= b[k] * mean[k, i]
+        n_all = K
+        width = 1 if W == 1 and n_seen > 0 else n_seen  # a matrix of one dim may lack it
+        if plan.seeks:
+            for i in range(n_seen):
+                x[i] = X[row, seen[i]]
+            start_bits(
+                x, K, n_seen, mean, r, b, q, log_odds, square, spread, law.noise, plan.n_inner, plan.tol, first, second
+            )
+        while n_all < min(K + _CANDIDATES, plan.most) and n_seen > 0:
+            k = n_all
+            total = 0.0
+            for i in range(n_seen):
+                total += r[i] * r[i]
+            # eq: own.candidate
+            p = q[k]
+            if plan.seeks:
+                p = 1.0 / (1.0 + math.exp(-(log_odds[k] + n_seen * start + pull * total)))
+            if p < _NONE:
+                break
+            b[k] = p
+            share[k] = 1.0
+            for i in range(width):
+                weight[k, i] = ridge
+            gain = p / (ridge + p) if plan.seeks else 0.0
+            for i in range(n_seen):
+                old[k, i] = 0.0
+                mean[k, i] = gain * r[i]
+                r[i] -= p * mean[k, i]
+            square[k] = gain * gain * total
+            spread[k] = n_seen / (ridge + p) if plan.seeks else n_seen / ridge
+            n_all += 1
+        for s in range(plan.n_inner):
+            back = s % 2 == 1
+            if plan.seeks:
+                change = scan_bits(back, n_all, n_seen, mean, r, b, log_odds, square, spread, law.noise)
+                scan_means(back, n_all, n_seen, mean, old, weight[:, :width], share, r, b, square, spread)
+            else:
+                for k in range(n_all):
+                    count = slots.counts[k] if k < K else 0.0
+                    # eq: S22.ossify
+                    share[k] = b[k] / (b[k] + plan.ossify * count) if b[k] > 0.0 else 1.0
+                scan_means(back, n_all, n_seen, mean, old, weight[:, :width], share, r, b, square, spread)
+                change = scan_bits(back, n_all, n_seen, mean, r, b, log_odds, square, spread, law.noise)
+            if change < plan.tol:
+                break
+        bound, error = row_bound(
+            n_all, n_seen, mean, old, weight[:, :width], share, r, b, log_odds, square, spread, law.noise
+        )
+        # what the row leaves
+        for k in range(n_all):
+            p = b[k]
+            if k < K:
+                count, exists = slots.counts[k], slots.exists[k]
+            else:
+                count = exists = 0.0
+                for d in range(n_dims):
+                    slots.mean[k, d] = 0.0
+                for d in range(W):
+                    slots.rows[k, d] = 0.0
+                for j in range(n_all):
+                    slots.together[k, j] = slots.together[j, k] = 0.0
+                slots.age[k] = 0.0
+                slots.number[k] = -1
+            for i in range(n_seen):
+                slots.mean[k, seen[i]] = mean[k, i]
+            for i in range(width):
+                # share 1: weight + p
+                w = 1.0 / (share[k] / (weight[k, i] + p) + (1.0 - share[k]) / weight[k, i])
+                slots.rows[k, seen[i] if W > 1 else 0] = max(w - ridge, 0.0)
+            if law.births == COMONOTONE:
+                taken = count / before
+                # eq: own.existence
+                rest = (exists - taken) / (1.0 - q[k]) if q[k] < 1.0 else 1.0
+                exists = p + (1.0 - p) * rest
+                exists = min(max(exists, (count + p) / (before + 1.0), 0.0), 1.0)
+            else:
+                # eq: S22.existence
+                exists = 1.0 - (1.0 - exists) * (1.0 - p)
+            slots.counts[k], slots.exists[k] = count + p, exists
+            slots.age[k] += 1.0
+        for k in range(n_all):
+            for j in range(n_all):
+                slots.together[k, j] += b[k] * b[j] if j != k else b[k]
+        for k in range(n_all - 1, -1, -1):
+            if slots.number[k] < 0 and b[k] < _NONE:  # it did not hold
+                drop_slot(k, n_all, slots)
+                n_all -= 1
+        for k in range(n_all):
+            if slots.number[k] < 0:
+                slots.number[k] = int(totals.n_born[0])
+                totals.n_born[0] += 1.0
+                notes[n_notes, 0], notes[n_notes, 1] = totals.n_rows[0], BORN
+                notes[n_notes, 2], notes[n_notes, 3] = slots.number[k], slots.counts[k]
+                n_notes += 1
+        for k in range(n_all - 1, -1, -1):
+            # eq: own.fading
+            part = slots.counts[k] / (law.concentration + slots.age[k])
+            if part < plan.fade or slots.exists[k] < plan.fade:
+                notes[n_notes, 0], notes[n_notes, 1] = totals.n_rows[0], FADED
+                notes[n_notes, 2], notes[n_notes, 3] = slots.number[k], part
+                n_notes += 1
+                drop_slot(k, n_all, slots)
+                n_all -= 1
+        K = n_all
+        totals.n_rows[0] += 1.0
+        totals.weight[0] += 1.0
+        totals.error[0] += error
+        totals.n_cells[0] += n_seen
+        totals.bound[0] += bound
+        row += 1
+    return row, K, n_notes
+
+
+scan_bits = jit(_scan_bits)
+scan_means = jit(_scan_means)
+bits_bound = jit(_bits_bound)
+start_bits = jit(_start_bits)
+row_bound = jit(_row_bound)
+as_log_odds = jit(_log_odds)
+drop_slot = jit(_drop_slot)
+filter_rows = jit(_filter_rows)

@@ -1,0 +1,342 @@
+"""What a filter knows of the features of X = offset + Z A + noise: q(A_kd) = N(mean_kd, noise_d / (ridge + rows_kd)),
+ridge = noise / feature variance, rows the expected number of rows with the feature.
+
+Learned variances are points that suit the rows so far (`in_order`); q(A) follows them, as if they had been known.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from thali.core.distributions import NormalOffset, PerDim
+from thali.core.events import KINDS, EventNote
+from thali.core.observation import Engine
+from thali.core.protocols.engines.recursive import RowLaw, RowPlan
+from thali.core.registry import stored
+from thali.core.spec import is_distribution
+from thali.errors import InvalidParameterError
+from thali.kernels.bits import row_births
+from thali.kernels.bits.recursive_rows import Law, Plan, Slots, Totals, filter_rows
+from thali.observations.gaussian.codebook import GaussianCodebook
+from thali.observations.gaussian.mean_field.point_variances import best_variance
+from thali.observations.gaussian.model import GaussianModel
+
+Array = np.ndarray
+
+_BIRTHS = {
+    "poisson": row_births.POISSON,
+    "independent": row_births.INDEPENDENT,
+    "comonotone": row_births.COMONOTONE,
+    "anchored": row_births.ANCHORED,
+}
+_ROOM = 16  # features to begin with, and more at a time
+_ALIKE = 0.25  # squared distance of features that are one, in units of the noise of a row
+_RARER = 0.5  # a sum of features is none of its own if it is so much rarer than each of them
+_SETTLED = 20.0  # rows of a feature from which its drift is counted
+_DRIFTED = 1.0  # distance of a drift in sds of the noise, per dim
+
+
+@stored("RecursiveFeatures")
+class RecursiveFeatures(NamedTuple):
+    """In the units of the standardised data."""
+
+    observation: Any  # concrete
+    mean: Array  # (n_features, n_dims)
+    rows: Array  # (n_features, 1 or n_dims) expected rows with the feature; of each dim once a cell was missing
+    counts: Array  # (n_features,) expected rows with it, whether or not cells are missing
+    exists: Array  # (n_features,) P(it has appeared)
+    age: Array  # (n_features,) rows since its birth, discounted
+    number: Array  # (n_features,) in order of birth
+    together: Array  # (n_features, n_features) expected rows with both
+    settled: Array  # (n_features, n_dims) the mean from which drift is counted; NaN before there were enough rows
+    n_rows: int
+    weight: float  # of the rows, discounted
+    error: float  # E[squared residual] of all rows, discounted
+    n_cells: float  # that were observed, discounted
+    bound: float  # sum of the bounds of log p(row | rows before)
+    n_born: int
+
+    @property
+    def n_features(self) -> int:
+        return len(self.counts)
+
+
+class RecursiveGaussian(Engine):
+    """RecursiveRows of a model whose codes are bits."""
+
+    model: GaussianModel
+
+    def check_recursive(self) -> None:
+        for name, kind, remedy in (
+            ("noise_var", PerDim, "give an array with one per dim, or learn one level: InverseGamma(...)"),
+            ("offset", NormalOffset, "give a vector, such as the mean of each dim of some rows"),
+        ):
+            if isinstance(getattr(self.model, name), kind):
+                raise InvalidParameterError(
+                    f"A filter that forgets its rows cannot learn {name}={kind.__name__}(). "
+                    f"Fix it ({remedy}), or use CollapsedGibbs(), which learns it."
+                )
+
+    def nothing_known(self, n_dims: int) -> RecursiveFeatures:
+        values = {
+            name: float(getattr(self.model, name).centre)
+            for name in ("noise_var", "feature_var")
+            if is_distribution(getattr(self.model, name))
+        }
+        if "noise_var" in values:
+            values["noise_var"] = max(values["noise_var"], float(np.mean(self.model.floor(n_dims))))
+        none, wide = np.zeros(0), np.zeros((0, n_dims))
+        return RecursiveFeatures(
+            self.model.updated(**values), wide, np.zeros((0, 1)), none, none, none, np.zeros(0, np.int64),
+            np.zeros((0, 0)), wide, 0, 0.0, 0.0, 0.0, 0.0, 0,
+        )  # fmt: skip
+
+    def known_of(self, X: Array, z_prob: Array) -> RecursiveFeatures:
+        """Features in order of appearance; their means are the joint optimum given the bits (eq: own.batch-features)."""
+        start = self.nothing_known(X.shape[1])
+        first = np.argmax(z_prob > 0.5, axis=0)
+        z = np.asarray(z_prob, dtype=float)[:, np.lexsort((-z_prob.sum(axis=0), first))]
+        first = np.sort(first)
+        (n, n_dims), K = X.shape, z.shape[1]
+        Y = self._standard(start.observation, X)
+        seen = ~np.isnan(Y)
+        Y = np.where(seen, Y, 0.0)
+        known = start
+        for _ in range(10 if self.model.learned else 1):  # the variances and the means follow each other
+            ridge = self._variances(known.observation)[0] / self._variances(known.observation)[1]
+            if seen.all():
+                rows = z.sum(axis=0)[:, None]
+                mean = np.linalg.solve(_gram(z, ridge), z.T @ Y)
+            else:
+                rows = z.T @ seen
+                mean = np.stack(
+                    [np.linalg.solve(_gram(z * seen[:, d, None], ridge), z.T @ Y[:, d]) for d in range(n_dims)], axis=1
+                )
+            noise = self._variances(known.observation)[0]
+            left = np.where(seen, Y - z @ mean, 0.0)
+            inner = (z * (1 - z)).T @ seen * mean**2 + noise * (z.T @ seen) / (ridge + rows)
+            known = known._replace(
+                mean=mean, rows=rows, counts=z.sum(axis=0), exists=-np.expm1(np.log1p(-np.minimum(z, 1 - 1e-12)).sum(0)),
+                age=(n - first).astype(float), number=np.arange(K), together=z.T @ z + np.diag((z - z * z).sum(axis=0)),
+                settled=np.full((K, n_dims), np.nan), n_rows=n, weight=float(n),
+                error=float((left**2).sum() + inner.sum()), n_cells=float(seen.sum()), n_born=K,
+            )  # fmt: skip
+            known = self._with_variances(known)
+        return known
+
+    def filter_rows(
+        self, known: RecursiveFeatures, X: Array, law: RowLaw, plan: RowPlan
+    ) -> tuple[RecursiveFeatures, list[EventNote]]:
+        Y = np.ascontiguousarray(self._standard(known.observation, X))
+        lacking = np.isnan(Y).any(axis=1)
+        first = int(np.argmax(lacking)) if lacking.any() and known.rows.shape[1] == 1 else len(Y)
+        notes: list[EventNote] = []
+        if first:
+            known = self._filtered(known, Y[:first], law, plan, notes)
+        if first < len(Y):  # from the first missing cell on, each cell has a number of rows of its own
+            known = known._replace(rows=np.repeat(known.rows, Y.shape[1], axis=1))
+            known = self._filtered(known, Y[first:], law, plan, notes)
+        return known, notes
+
+    def _filtered(
+        self, known: RecursiveFeatures, Y: Array, law: RowLaw, plan: RowPlan, notes: list[EventNote]
+    ) -> RecursiveFeatures:
+        noise, feature = self._variances(known.observation)
+        fixed_law = Law(law.mass, law.concentration, _BIRTHS[law.births], noise, feature)
+        residual = plan.recipe == "residual"
+        how = Plan(
+            plan.n_inner, plan.tol, plan.forgetting, plan.fade_below, plan.most, residual, 0.0 if residual else 1.0
+        )
+        totals = Totals(
+            *(np.array([float(value)]) for value in (
+                known.n_rows, known.weight, known.error, known.n_cells, known.bound, known.n_born,
+            ))
+        )  # fmt: skip
+        before = dict(zip(known.number.tolist(), known.settled, strict=True))
+        K, at = known.n_features, 0
+        slots = _with_room(known, K + _ROOM)
+        told = np.empty((8 * len(slots.counts), 4))
+        while at < len(Y):
+            at, K, n = filter_rows(Y, at, K, slots, totals, fixed_law, how, told)
+            notes += [EventNote(int(r), int(kind), int(k), float(v)) for r, kind, k, v in told[:n]]
+            if at < len(Y) and K + _ROOM // 2 > len(slots.counts):
+                slots = Slots(*(_grown(array, 2 * len(array), square=array is slots.together) for array in slots))
+                told = np.empty((8 * len(slots.counts), 4))
+        kept = Slots(*(np.array(array[:K, :K] if array is slots.together else array[:K]) for array in slots))
+        if not (np.isfinite(kept.mean).all() and np.isfinite(totals.bound[0])):
+            raise FloatingPointError("what is known of the features is not finite")
+        nowhere = np.full(Y.shape[1], np.nan)
+        settled = [before.get(number, nowhere) for number in kept.number.tolist()]
+        return known._replace(
+            mean=kept.mean, rows=kept.rows, counts=kept.counts, exists=kept.exists, age=kept.age, number=kept.number,
+            together=kept.together, settled=np.array(settled).reshape(K, Y.shape[1]), n_rows=int(totals.n_rows[0]),
+            weight=float(totals.weight[0]), error=float(totals.error[0]), n_cells=float(totals.n_cells[0]),
+            bound=float(totals.bound[0]), n_born=int(totals.n_born[0]),
+        )  # fmt: skip
+
+    # ---- order
+
+    def in_order(
+        self, known: RecursiveFeatures, law: RowLaw, plan: RowPlan
+    ) -> tuple[RecursiveFeatures, list[EventNote]]:
+        known, notes = self._merged(known) if plan.recipe == "residual" else (known, [])
+        known = self._with_variances(known)
+        return self._drifted(known, notes)
+
+    def _merged(self, known: RecursiveFeatures) -> tuple[RecursiveFeatures, list[EventNote]]:
+        """Without features that are another one, or a sum of others that are more frequent each: those have their rows
+        from now on."""
+        noise, feature = self._variances(known.observation)
+        notes: list[EventNote] = []
+        c = 0
+        while c < known.n_features:
+            order = np.argsort(known.counts, kind="stable")
+            this = int(order[c])
+            parts = _parts_of(this, known, noise, noise / feature)
+            if not parts:
+                c += 1
+                continue
+            notes.append(
+                EventNote(known.n_rows, KINDS.index("merged"), int(known.number[this]), float(known.number[parts[0]]))
+            )
+            known, c = _absorbed(known, this, parts, noise / feature), 0
+        return known, notes
+
+    def _drifted(self, known: RecursiveFeatures, notes: list[EventNote]) -> tuple[RecursiveFeatures, list[EventNote]]:
+        """With notes on features that have moved away from where they were once they had enough rows."""
+        noise, _ = self._variances(known.observation)
+        settled = known.settled.copy()
+        for k in np.flatnonzero(known.counts >= _SETTLED):
+            if np.isnan(settled[k, 0]):
+                settled[k] = known.mean[k]
+                continue
+            far = math.sqrt(float(np.mean((known.mean[k] - settled[k]) ** 2)) / noise)
+            if far > _DRIFTED:
+                notes = [*notes, EventNote(known.n_rows, KINDS.index("drifted"), int(known.number[k]), far)]
+                settled[k] = known.mean[k]
+        return known._replace(settled=settled), notes
+
+    def _with_variances(self, known: RecursiveFeatures) -> RecursiveFeatures:
+        """With learned variances at the point that suits the rows so far best."""
+        if not self.model.learned or known.n_cells == 0:
+            return known
+        spec, old = self.model, known.observation
+        noise, feature = self._variances(old)
+        n_dims = known.mean.shape[1]
+        values: dict[str, float] = {}
+        if is_distribution(spec.noise_var):
+            # eq: own.stream-noise
+            floor = float(np.mean(spec.floor(n_dims)))
+            values["noise_var"] = best_variance(spec.noise_var, noise, known.n_cells, known.error, floor)
+        if is_distribution(spec.feature_var) and known.n_features:
+            spread = n_dims * noise * float((1.0 / (noise / feature + known.rows)).mean(axis=1).sum())
+            square = float((known.mean**2).sum()) + spread
+            # eq: own.stream-feature
+            values["feature_var"] = best_variance(spec.feature_var, feature, known.n_features * n_dims, square, 0.0)
+        new = old.updated(**values)
+        ridge, other = noise / feature, self._variances(new)[0] / self._variances(new)[1]
+        return known._replace(observation=new, mean=known.mean * ((ridge + known.rows) / (other + known.rows)))
+
+    # ---- for others
+
+    def codebook(self, known: RecursiveFeatures) -> GaussianCodebook:
+        """In the units of the data."""
+        noise, feature = self._variances(known.observation)
+        scale = known.observation.units[1]
+        mean = known.mean if scale is None else known.mean * scale
+        spread = (1.0 / (noise / feature + known.rows)).mean(axis=1)
+        return GaussianCodebook(mean.copy(), known.counts.copy(), np.diag(spread))
+
+    def check_known(self, known: Any, n_dims: int) -> None:
+        if not isinstance(known, RecursiveFeatures) or type(known.observation) is not type(self.model):
+            raise ValueError("what it knows is of another model")
+        known.observation.require_concrete("load")
+        known.observation.check_data(np.zeros((1, n_dims)))
+        K = known.n_features
+        shapes = {
+            "mean": (K, n_dims), "counts": (K,), "exists": (K,), "age": (K,), "number": (K,), "together": (K, K),
+            "settled": (K, n_dims),
+        }  # fmt: skip
+        sound = (
+            all(getattr(known, name).shape == shape for name, shape in shapes.items())
+            and known.rows.shape in ((K, 1), (K, n_dims))
+            and known.number.dtype == np.int64
+            and all(getattr(known, name).dtype == np.float64 for name in (*shapes, "rows") if name != "number")
+            and all(np.isfinite(getattr(known, name)).all() for name in (*shapes, "rows") if name != "settled")
+            and all((getattr(known, name) >= 0).all() for name in ("rows", "counts", "age"))
+            and bool(((known.exists >= 0) & (known.exists <= 1)).all())
+            and len(set(known.number.tolist())) == K
+            and all(0 <= number < known.n_born for number in known.number.tolist())
+            and all(math.isfinite(value) for value in known[9:])
+            and known.n_rows >= 0 and known.weight >= 0 and known.error >= 0 and known.n_cells >= 0
+        )  # fmt: skip
+        if not sound:
+            raise ValueError("what it knows does not fit together")
+
+    def _variances(self, concrete: Any) -> tuple[float, float]:
+        """(noise, feature) variances of the standardised data."""
+        return float(concrete.units[0]), float(concrete.feature_var)
+
+    def _standard(self, concrete: Any, X: Array) -> Array:
+        Y = self.model.from_origin(X)
+        Y = Y if self.model.offset is None else Y - self.model.offset
+        scale = concrete.units[1]
+        return Y if scale is None else Y / scale
+
+
+def _gram(z: Array, ridge: float) -> Array:
+    """E[z'z] + ridge."""
+    gram = z.T @ z
+    np.fill_diagonal(gram, z.sum(axis=0) + ridge)
+    return gram
+
+
+def _parts_of(this: int, known: RecursiveFeatures, noise: float, ridge: float) -> list[int]:
+    """Other features that are together what this one is; none if it is something else."""
+    mean, n_dims = known.mean, known.mean.shape[1]
+    spread = n_dims * noise / (ridge + known.rows.mean(axis=1))
+    left, parts = mean[this].copy(), []
+    others = [k for k in range(known.n_features) if k != this]
+    while others:
+        distance = ((left - mean[others]) ** 2).sum(axis=1)
+        best = int(np.argmin(distance))
+        if distance[best] >= (left**2).sum():
+            break
+        parts.append(others.pop(best))
+        left = left - mean[parts[-1]]
+    rare = len(parts) == 1 or all(known.counts[this] < _RARER * known.counts[k] for k in parts)
+    # eq: own.merging
+    limit = _ALIKE * n_dims * noise + 2.0 * (spread[this] + spread[parts].sum())
+    return parts if parts and rare and (left**2).sum() < limit else []
+
+
+def _absorbed(known: RecursiveFeatures, this: int, parts: list[int], ridge: float) -> RecursiveFeatures:
+    """Without this feature. Where it was another one, that one has seen its rows, too."""
+    mean, rows, counts, exists = (known[i].copy() for i in (1, 2, 3, 4))
+    age = known.age.copy()
+    for k in parts:
+        if len(parts) == 1:
+            own = ridge + rows[k]
+            mean[k] = (own * mean[k] + rows[this] * mean[this]) / (own + rows[this])
+            rows[k] += rows[this]
+        counts[k] += max(counts[this] - known.together[k, this], 0.0)
+        exists[k] = 1.0 - (1.0 - exists[k]) * (1.0 - exists[this])
+        age[k] = max(age[k], age[this])
+    rest = np.delete(np.arange(known.n_features), this)
+    return known._replace(
+        mean=mean[rest], rows=rows[rest], counts=counts[rest], exists=exists[rest], age=age[rest],
+        number=known.number[rest], together=known.together[np.ix_(rest, rest)], settled=known.settled[rest],
+    )  # fmt: skip
+
+
+def _with_room(known: RecursiveFeatures, room: int) -> Slots:
+    parts = (known.mean, known.rows, known.counts, known.exists, known.age, known.number, known.together)
+    return Slots(*(_grown(part, room, square=part is known.together) for part in parts))
+
+
+def _grown(array: Array, room: int, *, square: bool = False) -> Array:
+    shape = (room, room) if square else (room, *array.shape[1:])
+    larger = np.zeros(shape, array.dtype)
+    larger[tuple(slice(size) for size in array.shape)] = array
+    return larger
