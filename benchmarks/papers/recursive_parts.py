@@ -22,6 +22,7 @@ from thali import (
     LinearGaussian,
     MeanField,
     ParticleFilter,
+    RecursiveIBP,
     StickBreakingIBP,
     StochasticMeanField,
 )
@@ -97,13 +98,28 @@ def batch_methods(n_sweeps: int = 200) -> dict[str, Method]:
     }
 
 
+RIBP, FIRST_ROW, RECIPE = "R-IBP", "R-IBP from the first row", "R-IBP, the paper's recipe"
+
+
+def recursive(**settings: Any) -> Method:
+    return Method(lambda p: (p.ibp(), RecursiveIBP(**settings)), streams=True, two_parameters=True)
+
+
+def recursive_methods() -> dict[str, Method]:
+    return {
+        RIBP: recursive(),
+        FIRST_ROW: recursive(n_start=0),
+        RECIPE: recursive(recipe="paper", births="poisson", n_inner=3),
+    }
+
+
 def stream_methods() -> dict[str, Method]:
     """One pass. The authors ran the streaming baselines with t0 = kappa = 0: at each row all that was known is
     forgotten; the smallest exponent says that here."""
     published = {"start": "uniform", "features": "independent", "n_inner": 20}
     declared = StreamingMeanField(batch_size=10, **published)
     as_run = StreamingMeanField(batch_size=1, forgetting=1e-12, delay=0.0, **published)
-    return {
+    return recursive_methods() | {
         "streaming finite, forgetting all": Method(lambda p: (finite(p), as_run), streams=True),
         "streaming infinite, forgetting all": Method(lambda p: (sticks(p), as_run), streams=True),
         "streaming finite, rho = 1": Method(lambda p: (finite(p), declared), streams=True),
