@@ -1,6 +1,6 @@
 """Features of odd digits in one pass: who shares them, and what a classifier confuses (Figure 7).
 
-    python benchmarks/papers/recursive_digits.py [--data FOLDER] [--quick] [--rows 3000] [--noise 0.05] [--seeds 2]
+    python benchmarks/papers/recursive_digits.py [--data FOLDER] [--quick] [--rows 3000] [--noise 0.02] [--seeds 2]
                                                  [--picture PATH] [--json PATH]
 
 Schaeffer, Du, Liu & Fiete (2022), Section 5.3. Odd digits of `mnist_10k.npz`, pooled to 14 x 14 with white at 1, in random
@@ -131,7 +131,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="where the file is (else THALI_DATA)")
     parser.add_argument("--quick", action="store_true", help="300 rows, 200 tested, one seed")
     parser.add_argument("--rows", type=int, default=3000, metavar="N", help="digits in the stream, at most 4000")
-    parser.add_argument("--noise", type=float, default=0.05, metavar="VARIANCE")
+    parser.add_argument("--noise", type=float, default=0.02, metavar="VARIANCE")
     parser.add_argument("--seeds", type=int, default=2, metavar="N", help="orders of the stream")
     parser.add_argument("--picture", type=Path, metavar="PATH", help="draw the matrices there")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file, or continue it")
