@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         RecursiveIBP,
         SliceSampler,
         StochasticMeanField,
+        StreamingMeanField,
     )
     from thali.observations import ICA, Bernoulli, FactorAnalysis, LinearGaussian, PoissonGamma, SparseFactorAnalysis
     from thali.priors import (
@@ -55,6 +56,7 @@ _HOME = {
     "CollapsedGibbs": "inference", "Gibbs": "inference", "SliceSampler": "inference",
     "BPMeans": "inference", "MeanField": "inference", "StochasticMeanField": "inference", "ParticleFilter": "inference",
     "RecursiveIBP": "inference",
+    "StreamingMeanField": "inference",
     "Gamma": "core.distributions", "InverseGamma": "core.distributions", "Beta": "core.distributions",
     "LogNormal": "core.distributions", "PerDim": "core.distributions", "PerFeature": "core.distributions",
     "NormalOffset": "core.distributions",
@@ -72,6 +74,7 @@ __all__ = [
     "LinearGaussian", "FactorAnalysis", "ICA", "PoissonGamma", "Bernoulli", "SparseFactorAnalysis",
     "CollapsedGibbs", "Gibbs", "SliceSampler", "MeanField", "StochasticMeanField", "BPMeans", "ParticleFilter",
     "RecursiveIBP",
+    "StreamingMeanField",
     "Gamma", "InverseGamma", "Beta", "LogNormal", "PerDim", "PerFeature", "NormalOffset",
     "InvalidParameterError", "InvalidDataError", "IncompatibleModelError", "InvalidFileError",
     "datasets", "metrics", "testing",

@@ -8,7 +8,7 @@ import pytest
 from outside.noisy_or import NoisyOr
 
 from thali import FactorAnalysis, LinearGaussian, PoissonGamma, SparseFactorAnalysis
-from thali.core.protocols.engines import calibration, chains, mean_field, particles, point, predictions
+from thali.core.protocols.engines import calibration, chains, mean_field, particles, point, predictions, recursive
 from thali.core.protocols.engines.chains import (
     AuxiliaryRows,
     BitEntropy,
@@ -31,6 +31,7 @@ from thali.core.protocols.engines.mean_field import FeatureDraws, MeanFieldRows,
 from thali.core.protocols.engines.particles import ParticleRows
 from thali.core.protocols.engines.point import PointRows
 from thali.core.protocols.engines.predictions import CellMoments, Predictions
+from thali.core.protocols.engines.recursive import RecursiveRows
 from thali.core.statistics import scale
 from thali.rng import make_generator
 from thali.testing.contracts.example import BITS, Example
@@ -127,6 +128,11 @@ def wrong_point(own: Any, self: Any, data: Any, Z: Any, A: Any, penalty: Any, li
 def wrong_sums(own: Any, self: Any, data: Any, q: Any, local: Any, odds: Any, n_passes: int) -> Any:
     local, sums = own.update_rows(self, data, q, local, odds, n_passes)
     return local, sums._replace(**{sums._fields[1]: sums[1] * len(data)})
+
+
+def by_batch(o: Any, s: Any, known: Any, X: np.ndarray, law: Any, plan: Any) -> Any:
+    known, notes = o.filter_rows(s, known, X, law, plan)
+    return known._replace(mean=known.mean * 0.9), notes
 
 
 def heavier(own: Any, self: Any, *args: Any) -> Any:
@@ -422,6 +428,14 @@ MUTANTS = [
     (NORMAL, PointRows, {"worth": lambda o, s, d, Z: 2 * o.worth(s, d, Z)}, "worth must be by how much"),
     (NORMAL, ParticleRows, {"filter_rows": heavier}, "filter_rows must take in all rows"),
     (NORMAL, ParticleRows, {"check_sound": no_check}, "check_sound must accept"),
+    (NORMAL, RecursiveRows, {"filter_rows": by_batch}, "filter_rows must not depend on batches"),
+    (NORMAL, RecursiveRows, {"check_known": no_check}, "check_known must accept"),
+    (
+        NORMAL,
+        RecursiveRows,
+        {"known_of": lambda o, s, X, z: o.known_of(s, X, 0.5 * z)},
+        "known_of must have these features",
+    ),
     (WEIGHTED, calibration.NoiseFloor, {"usual_cells": lambda o, s, a, X: np.nan_to_num(X)}, "usual_cells must have"),
 ]
 
@@ -439,7 +453,7 @@ def test_a_broken_engine_is_named(mutant: Any, rng: np.random.Generator) -> None
 
 
 def test_every_capability_has_a_contract_and_a_mutant() -> None:
-    modules = (calibration, chains, mean_field, particles, point, predictions)
+    modules = (calibration, chains, mean_field, particles, point, predictions, recursive)
     known = {
         value
         for module in modules

@@ -14,6 +14,7 @@ from thali import (
     LinearGaussian,
     MeanField,
     ParticleFilter,
+    RecursiveIBP,
     StochasticMeanField,
 )
 from thali.core.model import Model
@@ -29,6 +30,8 @@ SAMPLER = CollapsedGibbs(start="empty", moves=0.0)
 OPTIMISER = MeanField(n_restarts=2, max_iter=8, start="random", annealing=3.0)
 POINT = BPMeans(n_restarts=2, max_iter=8)
 STREAM = ParticleFilter(n_particles=10)
+FORGETFUL = RecursiveIBP(n_start=20)
+IBP_MODEL = Model(IBP(mass=1.0), LinearGaussian(noise_var=0.25, feature_var=1.0))
 BLOCKS = StochasticMeanField(n_restarts=1, truncation=2)
 
 
@@ -51,11 +54,12 @@ RIGHT = {
     "blocks": (BLOCKS, MODEL),
     "running mean": (StochasticMeanField(n_restarts=1, method="robbins-monro", truncation=2), MODEL),
     "learned": (MeanField(n_restarts=2, max_iter=8), Model(IBP(), LinearGaussian())),
+    "forgetful": (FORGETFUL, IBP_MODEL),
     "learned in a stream": (ParticleFilter(n_particles=6), Model(IBP(), LinearGaussian())),
 }
 
 
-@pytest.mark.parametrize("name", thinned(RIGHT, "optimiser", "point", "stream", "blocks"))
+@pytest.mark.parametrize("name", thinned(RIGHT, "optimiser", "point", "stream", "blocks", "forgetful"))
 def test_right_ones_pass(name: str) -> None:
     check(*RIGHT[name])
 
@@ -225,6 +229,33 @@ def test_a_broken_inference_is_named(name: str) -> None:
     inference, words = MUTANTS[name]
     with pytest.raises(AssertionError, match=rf"\A({words})"):
         check(inference)
+
+
+def counted_batches(self: Any, rng: Any, state: Any, rows: np.ndarray) -> Any:
+    state, notes = RecursiveIBP.absorb(self, rng, state, rows)
+    return state._replace(n_times=state.n_times + 1), notes
+
+
+def first_of_few(self: Any, rng: Any, state: Any, rows: np.ndarray) -> Any:
+    return RecursiveIBP.absorb_first(self, rng, state, rows[:5])
+
+
+def all_sound(self: Any, state: Any, model: Any, n_dims: int) -> None:
+    pass
+
+
+FORGETFUL_MUTANTS = [
+    ({"absorb": counted_batches}, "absorb must leave the state as it was, and not depend"),
+    ({"absorb_first": first_of_few}, "absorb_first must take in all"),
+    ({"history": lambda self, state: {"n_rows": state.trace[:, :1].T}}, "history must have numbers"),
+    ({"check_sound": all_sound}, "check_sound must refuse a state with"),
+]
+
+
+@pytest.mark.parametrize(("methods", "words"), FORGETFUL_MUTANTS, ids=lambda part: "-".join(part))
+def test_a_broken_forgetful_inference_is_named(methods: dict[str, Any], words: str) -> None:
+    with pytest.raises(AssertionError, match=rf"\A({words})"):
+        check(broken(FORGETFUL, **methods), IBP_MODEL)
 
 
 def test_what_is_no_inference_is_told_what_it_lacks() -> None:

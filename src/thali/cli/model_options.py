@@ -75,10 +75,11 @@ class Inference(StrEnum):
     BP_MEANS = "bp-means"
     PARTICLE_FILTER = "particle-filter"
     RECURSIVE = "recursive"
+    STREAMING_MEAN_FIELD = "streaming-mean-field"
 
     def make(self) -> Any:
         """The inference of that name; "auto" is chosen later, and so is the sampler."""
-        from thali import BPMeans, MeanField, ParticleFilter, RecursiveIBP, StochasticMeanField
+        from thali import BPMeans, MeanField, ParticleFilter, RecursiveIBP, StochasticMeanField, StreamingMeanField
 
         kinds: dict[Inference, Any] = {
             Inference.MEAN_FIELD: MeanField,
@@ -86,6 +87,7 @@ class Inference(StrEnum):
             Inference.BP_MEANS: BPMeans,
             Inference.PARTICLE_FILTER: ParticleFilter,
             Inference.RECURSIVE: RecursiveIBP,
+            Inference.STREAMING_MEAN_FIELD: StreamingMeanField,
         }
         return kinds[self]() if self in kinds else "auto"
 

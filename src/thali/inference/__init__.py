@@ -6,6 +6,7 @@ from thali.inference.samplers.gibbs import Gibbs
 from thali.inference.samplers.slice_sampler import SliceSampler
 from thali.inference.streams.particle_filter import ParticleFilter
 from thali.inference.streams.recursive_ibp import RecursiveIBP
+from thali.inference.streams.streaming_mean_field import StreamingMeanField
 from thali.inference.variational.mean_field import MeanField
 from thali.inference.variational.stochastic_mean_field import StochasticMeanField
 
@@ -18,4 +19,5 @@ __all__ = [
     "RecursiveIBP",
     "SliceSampler",
     "StochasticMeanField",
+    "StreamingMeanField",
 ]

@@ -16,7 +16,7 @@ from thali.core.protocols.engines.chains import (
     SliceRows,
     StartRows,
 )
-from thali.core.protocols.engines.mean_field import MeanFieldRows
+from thali.core.protocols.engines.mean_field import GrowingSums, MeanFieldRows
 from thali.core.protocols.engines.particles import ParticleRows
 from thali.core.protocols.engines.point import PointRows
 from thali.core.protocols.engines.predictions import CellMoments, Predictions
@@ -78,6 +78,7 @@ class LinearGaussian(NoisyGaussian):
             ImportanceRows: ConditionalGaussian,
             ParallelRows: ParallelGaussian,
             MeanFieldRows: MeanFieldBits,
+            GrowingSums: MeanFieldBits,
             ParticleRows: GaussianParticles,
             RecursiveRows: RecursiveGaussian,
             PointRows: PointGaussian,

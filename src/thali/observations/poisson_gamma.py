@@ -19,7 +19,7 @@ from thali.core.protocols.engines.chains import (
     SliceRows,
     StartRows,
 )
-from thali.core.protocols.engines.mean_field import MeanFieldRows
+from thali.core.protocols.engines.mean_field import GrowingSums, MeanFieldRows
 from thali.core.protocols.engines.predictions import Predictions
 from thali.core.registry import stored
 from thali.core.spec import Domain, ScalarHypers, hyper, positive, setting
@@ -82,6 +82,7 @@ class PoissonGamma(ScalarHypers, Observation):
             ConditionalRows: PoissonSweeps,
             SliceRows: PoissonSweeps,
             MeanFieldRows: PoissonMeanField,
+            GrowingSums: PoissonMeanField,
         }
     )
 

@@ -100,7 +100,8 @@ class RecursivePosterior(Posterior):
         return 0, 0
 
     def concrete(self, chain: int, draw: int) -> Model:
-        return Model(self.model.prior, self._observation)
+        prior = self.model.prior
+        return Model(prior.replace(mass=self.law.mass) if prior.learned else prior, self._observation)
 
     def codebook(self, chain: int, draw: int) -> Codebook:
         return self._book

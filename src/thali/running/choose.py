@@ -13,12 +13,13 @@ from thali.inference import (
     RecursiveIBP,
     SliceSampler,
     StochasticMeanField,
+    StreamingMeanField,
 )
 from thali.storage.fit import Choice
 
 AUTO = (CollapsedGibbs, Gibbs, SliceSampler)  # in order of preference
 LARGE = 10**7  # rows x dims (a hundred or more): samplers would take an hour or more
-ALL = (*AUTO, MeanField, StochasticMeanField, BPMeans, ParticleFilter, RecursiveIBP)
+ALL = (*AUTO, MeanField, StochasticMeanField, BPMeans, ParticleFilter, RecursiveIBP, StreamingMeanField)
 
 
 def choose(inference: Any, prior: Any, observation: Any, n_rows: int, n_dims: int) -> Choice:

@@ -1,5 +1,6 @@
-"""Mean field for rows that come once: what the rows so far say of features and weights is the prior of the next batch
-(Broderick et al. 2013), as sums of statistics in which earlier rows may count for less (Widjaja; Doshi-Velez et al. 2009).
+"""Mean field for rows that come once: what the rows so far say of features and weights is the prior of the next batch,
+as sums of statistics in which earlier rows may count for less. With all bits begun at random these are the streaming
+baselines of Schaeffer, Du, Liu & Fiete (2022), after Doshi-Velez et al. (2009).
 """
 
 from dataclasses import dataclass
@@ -10,14 +11,15 @@ from scipy.sparse import issparse
 
 from thali.core.events import EventNote
 from thali.core.model import Model
-from thali.core.protocols.engines.mean_field import Family, MeanFieldRows
+from thali.core.protocols.engines.chains import OwnStart
+from thali.core.protocols.engines.mean_field import Family, GrowingSums, MeanFieldRows
 from thali.core.protocols.prior import AdaptiveWeights, VariationalWeights
 from thali.core.registry import stored
 from thali.core.spec import Domain, Spec, at_least, not_negative, one_of, positive, setting
 from thali.core.statistics import scale
 from thali.errors import InvalidParameterError
-from thali.inference.streams.slots import IN_USE, Batch, begun, in_order, started, with_births, without_idle
-from thali.inference.variational.ascent import Problem, State, arrange, check_factors, n_weights, split_rows
+from thali.inference.streams.batch_fit import Batch, begun, in_order, known, left_over, with_births, without_idle
+from thali.inference.variational.ascent import State, check_factors, n_weights, split_rows
 from thali.posteriors.approximation import Factors, RowSums, SummedApproximation
 from thali.posteriors.variational_sums import VariationalSums
 from thali.rng import make_generator, row_uniforms, seeded_keys
@@ -49,14 +51,14 @@ class StreamedState(NamedTuple):
     statistics: Any
     no_rows: Any  # the factors of no row at all
     bound: float
+    refused: Array  # (2,) sum of squares left of the worst row, and of a mean one, that no feature was born from
     waiting: Array  # (fewer than batch_size, n_dims)
     trace: Array  # (n, 3): rows, features in use and bound after some batches
     stride: int  # batches between two of them
 
     @property
     def n_features(self) -> int:
-        """In use."""
-        return 0 if self.statistics is None else int(np.sum(self.statistics.counts >= IN_USE))
+        return 0 if self.statistics is None else len(self.statistics.counts)
 
 
 @stored("StreamingMeanField")
@@ -64,7 +66,7 @@ class StreamedState(NamedTuple):
 class StreamingMeanField(Spec):
     """Mean field for a stream of rows, from the first row on: each batch is fitted given sums over all rows before it.
 
-    The state has sums for as many slots as there can be features, however many rows come. Rows are not revised, and a
+    The state has sums for each feature and pair of features, however many rows come. Rows are not revised, and a
     feature that was found wrongly among few rows stays: where data can be kept or read again, MeanField and
     StochasticMeanField find more.
 
@@ -84,8 +86,9 @@ class StreamingMeanField(Spec):
     tol : float
         A batch is done when a pass raises the bound by less than so many nats a row.
     start : "births" or "uniform"
-        "births": rows begin at the features that are known, and empty slots get features from what is left of the
-        batch, if the bound rises by it; "uniform": all bits begin at random, in all slots, as published.
+        "births": rows begin at the features that are known; others are born from what is left of the batch, and idle
+        ones deleted, if the bound rises by it. "uniform": all bits of a batch begin at random, and there are
+        `truncation` features from the first row on, as published.
     bits : "soft" or "hard"
         Probabilities, or a definite value of each bit.
     features : "joint" or "independent"
@@ -107,8 +110,9 @@ class StreamingMeanField(Spec):
 
     shape = "rows"
     keeps_rows = False
+    n_young = 0  # it begins with the first row
     needs_prior = (VariationalWeights, AdaptiveWeights)
-    needs_observation = (MeanFieldRows,)
+    needs_observation = (MeanFieldRows, GrowingSums)
 
     @property
     def family(self) -> Family:
@@ -118,21 +122,20 @@ class StreamingMeanField(Spec):
         """How much counts of what was known, when batch 1, 2, ... comes."""
         if self.forgetting is None:
             return 1.0
-        # eq: S22.discount
         return max(1.0 - float((batch + self.delay) ** -self.forgetting), 0.0)
 
     # ---- rows
 
-    def begin(self, rng: Generator, model: Model, n_dims: int, before: StreamedState | None = None) -> StreamedState:
-        if model.observation.owners == "dims":
-            raise InvalidParameterError(
-                f"StreamingMeanField needs rows that own the bits. Got {type(model.observation).__name__} whose dims do; "
-                "use MeanField, or let its rows own them."
-            )
+    def begin(self, rng: Generator, model: Model, n_dims: int) -> StreamedState:
         self._weights(model.prior)
         seed = int(rng.integers(2**62))
         none = np.zeros((0, n_dims))
-        return StreamedState(model, seed, 0, 0, 0.0, None, None, None, None, 0.0, none, np.zeros((0, 3)), 1)
+        return StreamedState(
+            model, seed, 0, 0, 0.0, None, None, None, None, 0.0, np.zeros(2), none, np.zeros((0, 3)), 1
+        )
+
+    def absorb_first(self, rng: Generator, state: StreamedState, X: Any) -> tuple[StreamedState, list[EventNote]]:
+        return self.absorb(rng, state, X)
 
     def absorb(self, rng: Generator, state: StreamedState, X: Any) -> tuple[StreamedState, list[EventNote]]:
         X = X.toarray() if issparse(X) else X
@@ -146,14 +149,16 @@ class StreamingMeanField(Spec):
         """With these rows in the sums."""
         number = state.n_batches + 1
         problem = split_rows(state.model, rows, self.family)
-        q, weights = state.q, state.weights
-        earlier, n_rows = None, float(len(rows))
+        q, weights, earlier, n_before = state.q, state.weights, None, 0.0
         if q is None:
             weights = self._weights(state.model.prior)
-            q = problem.engine.init_features(problem.data, self._n_slots(state.model.prior), self.family)
+            one = problem.engine.init_features(problem.data, 1, self.family)  # for its scales
+            q = problem.engine.keep_columns(one, np.arange(0))
         else:
-            earlier, n_rows = self._discounted(state, number), n_rows + self.kept(number) * state.n_counted
-        batch, fitted = self._fitted(Batch(problem, earlier, n_rows), q, weights, state.seed, number)
+            earlier, n_before = self._discounted(state, number)
+        n_slots, least = self._n_slots(state.model.prior), self.tol * len(rows)
+        batch = Batch(problem, earlier, n_before, n_slots, self.n_inner, least)
+        fitted, refused = self._fitted(batch, q, weights, state, number)
         if not np.isfinite(fitted.bound):
             raise FloatingPointError("the bound is not finite")
         done = state._replace(
@@ -164,29 +169,44 @@ class StreamingMeanField(Spec):
             statistics=fitted.statistics,
             no_rows=type(fitted.local[0])(*(field[:0] for field in fitted.local[0])),
             bound=fitted.bound,
+            refused=refused,
         )
         return _traced(done, number * self.batch_size)
 
-    def _discounted(self, state: StreamedState, batch: int) -> Any:
+    def _discounted(self, state: StreamedState, batch: int) -> tuple[Any, float]:
+        """The sums before this batch, and the rows that they stand for."""
         share = self.kept(batch)
-        return state.statistics if share == 1.0 else scale(state.statistics, share)
+        # eq: S22.discount
+        return (state.statistics if share == 1.0 else scale(state.statistics, share)), share * state.n_counted
 
-    def _fitted(self, batch: Batch, q: Any, weights: Any, seed: int, number: int) -> tuple[Batch, State]:
-        """Rows, features and weights at an optimum given the sums of the rows before."""
+    def _fitted(self, batch: Batch, q: Any, weights: Any, before: StreamedState, number: int) -> tuple[State, Array]:
+        """Rows, features and weights at an optimum given the sums of the rows before; and what is then `refused`.
 
-        def settle(batch: Batch, state: State) -> State:
-            return batch.settled(state, self.n_inner, self.tol * batch.problem.n_rows)
-
+        Births are looked for when a row, or the mean row, is explained worse than where none was found.
+        """
+        engine, observation = batch.problem.engine, batch.problem.model.observation
         if self.start == "uniform":
-            rows = np.arange(batch.problem.n_rows, dtype=np.uint64) + np.uint64((number - 1) * self.batch_size)
-            codes = row_uniforms(seeded_keys(rows, seed), 2 * self._n_slots(batch.problem.model.prior))
-            codes, signs = np.split(codes, 2, axis=1)
-            if batch.problem.model.observation.code_kind == "real":
-                codes = np.where(signs < 0.5, codes, -codes)
-            return batch, settle(batch, started(batch, q, weights, codes))
-        state = settle(batch, begun(batch, q, weights))
-        batch, state = with_births(make_generator(seed + number), batch, state, settle)
-        return in_order(*without_idle(batch, state))
+            for _ in range(batch.n_slots - len(engine.expected_features(q))):  # before the first batch
+                q = engine.add_feature(q)
+            return begun(batch, q, weights, self._random_codes(batch, before.seed, number)), before.refused
+        rng = make_generator(before.seed + number)
+        if not len(engine.expected_features(q)) and observation.has(OwnStart):  # its rows need a feature
+            codes = observation.engine(OwnStart).start_codes(rng, batch.problem.data, 1, lambda: False)
+            state = begun(batch, engine.add_feature(q), weights, codes)
+        else:
+            batch, state = without_idle(batch, known(batch, q, weights))
+        n_features, refused = state.n_features, before.refused
+        if number == 1 or (left_over(batch, state) > refused).any():
+            batch, state = with_births(rng, batch, state)
+            found = left_over(batch, state)
+            refused = found if state.n_features > n_features else np.maximum(found, refused)
+        return in_order(batch, state), refused
+
+    def _random_codes(self, batch: Batch, seed: int, number: int) -> Array:
+        """Uniform bits of each row, a function of its number in the stream; with signs where codes have them."""
+        rows = np.arange(batch.problem.n_rows, dtype=np.uint64) + np.uint64((number - 1) * self.batch_size)
+        codes, signs = np.split(row_uniforms(seeded_keys(rows, seed), 2 * batch.n_slots), 2, axis=1)
+        return np.where(signs < 0.5, codes, -codes) if batch.problem.model.observation.code_kind == "real" else codes
 
     # ---- slots
 
@@ -210,11 +230,9 @@ class StreamingMeanField(Spec):
         """Of the rows that wait, too, as if they were a batch."""
         if len(state.waiting):
             state = self._after(state, state.waiting)
-        problem = Problem(state.model, None, (), np.zeros(1, dtype=np.int64), self.family)
-        whole = State((state.no_rows,), state.statistics, state.q, state.weights, state.bound)
-        local, sums, q, weights, bound, _ = arrange(problem, whole, np.flatnonzero(state.statistics.counts >= IN_USE))
-        rows = RowSums(max(round(state.n_counted), 1), np.asarray(sums.counts))
-        return VariationalSums(SummedApproximation(state.model, Factors(local[0], q, weights, bound), rows))
+        rows = RowSums(max(round(state.n_counted), 1), np.asarray(state.statistics.counts))
+        factors = Factors(state.no_rows, state.q, state.weights, state.bound)
+        return VariationalSums(SummedApproximation(state.model, factors, rows))
 
     def history(self, state: StreamedState) -> dict[str, Array]:
         """After some of the batches, and now: rows, features in use, and the bound."""
@@ -241,11 +259,13 @@ class StreamingMeanField(Spec):
             if not (state.q is state.weights is state.statistics is state.no_rows is None):
                 raise ValueError("it has factors of no rows")
             return
-        n_slots = self._n_slots(model.prior)
         problem = split_rows(state.model, np.zeros((1, n_dims)), self.family)
-        check_factors(problem, n_slots, state.q, state.weights, None, state.statistics)
-        anew = Batch(problem, None, state.n_counted).refit((), state.statistics, state.q, state.weights)
-        if not (np.isfinite(anew.bound) and 0 <= state.statistics.counts.min()):
+        if state.n_features > self._n_slots(model.prior):
+            raise ValueError("it has more features than there can be")
+        check_factors(problem, state.n_features, state.q, state.weights, None, state.statistics)
+        batch = Batch(problem, None, max(state.n_counted - 1.0, 0.0), state.n_features, 1, 0.0)
+        anew = batch.refit(State((), state.statistics, state.q, state.weights, 0.0))
+        if not np.isfinite(anew.bound) or state.statistics.counts.min(initial=0.0) < 0:
             raise ValueError("its factors do not fit its sums")
 
 
@@ -278,3 +298,5 @@ def _check_rows(state: StreamedState, n_dims: int, batch_size: int) -> None:
     n_counted = state.n_counted
     if type(n_counted) is not float or not 0 <= n_counted <= state.n_rows or not np.isfinite(state.bound):
         raise ValueError("its sums stand for other rows")
+    if state.refused.shape != (2,) or not np.isfinite(state.refused).all():
+        raise ValueError("what it refused is no number")

@@ -12,7 +12,7 @@ import numpy as np
 from thali.kernels._jit import jit
 from thali.kernels.bits.row_births import COMONOTONE, row_births
 
-_LEAST, _MOST = 1e-12, 1.0 - 1e-12  # prior probabilities
+_LEAST, _MOST = 1e-300, 1.0 - 1e-12  # prior probabilities
 _NONE = 1e-3  # probability below which a new feature is none
 _CANDIDATES = 4  # new features of a row
 _LOG_2PI = math.log(2.0 * math.pi)
@@ -75,7 +75,7 @@ def _scan_bits(backward, K, n_dims, mean, r, b, log_odds, square, spread, noise)
             dot += mean[k, d] * r[d]
         # eq: S22.bit-update
         odds = log_odds[k] + (dot + b[k] * square[k] - 0.5 * square[k]) / noise - 0.5 * spread[k]
-        step = 1.0 / (1.0 + math.exp(-odds)) - b[k]
+        step = as_chance(odds) - b[k]
         if step != 0.0:
             for d in range(n_dims):
                 r[d] -= step * mean[k, d]
@@ -164,8 +164,11 @@ def _start_bits(x, K, n_dims, mean, r, b, q, log_odds, square, spread, noise, n_
                 r[d] = second[d]
 
 
-def _row_bound(K, n_dims, mean, old, weight, share, r, b, log_odds, square, spread, noise):
-    """(bound of log p(row | its prior), E[squared residual]): eq: S22.row-bound."""
+def _row_bound(K, n_dims, mean, old, weight, share, used, r, b, log_odds, square, spread, noise):
+    """(bound of log p(row | its prior), E[squared residual]): eq: S22.row-bound.
+
+    used: the probabilities with which q(A) was updated.
+    """
     far = -bits_bound(K, n_dims, r, b, log_odds, square, spread, noise)
     error = 0.0
     for d in range(n_dims):
@@ -181,10 +184,17 @@ def _row_bound(K, n_dims, mean, old, weight, share, r, b, log_odds, square, spre
             moved += weight[k, d if W > 1 else 0] * step * step
         wide = 0.0
         for d in range(W):
-            narrow = share[k] * weight[k, d] / (weight[k, d] + p) + 1.0 - share[k]  # new variance over old
+            narrow = share[k] * weight[k, d] / (weight[k, d] + used[k]) + 1.0 - share[k]  # new variance over old
             wide += narrow - 1.0 - math.log(narrow)
         far += 0.5 * (moved / noise + (n_dims if W == 1 else 1) * wide)
     return -0.5 * n_dims * (_LOG_2PI + math.log(noise)) - far, error
+
+
+def _chance(odds):
+    if odds >= 0.0:
+        return 1.0 / (1.0 + math.exp(-odds))
+    e = math.exp(odds)
+    return e / (1.0 + e)
 
 
 def _log_odds(q):
@@ -234,13 +244,14 @@ def _filter_rows(X, at, K, slots, totals, law, plan, notes):
     weight = np.zeros((room, W))
     r, b, q, births = np.zeros(n_dims), np.zeros(room), np.zeros(room), np.zeros(room)
     log_odds, square, spread, share = np.zeros(room), np.zeros(room), np.zeros(room), np.ones(room)
+    used = np.zeros(room)
     x, first, second = np.zeros(n_dims), np.zeros(room), np.zeros(n_dims)
     below, tails = np.zeros(room), np.zeros(room + 8)
     order, seen = np.zeros(room, np.int64), np.zeros(n_dims, np.int64)
     n_notes = 0
     row = at
     while row < X.shape[0]:
-        if K + _CANDIDATES > room or n_notes + room > notes.shape[0]:
+        if room < K + _CANDIDATES or notes.shape[0] < n_notes + room:
             break
         # the weight of what came before
         keep = plan.keep
@@ -311,7 +322,7 @@ def _filter_rows(X, at, K, slots, totals, law, plan, notes):
             # eq: own.candidate
             p = q[k]
             if plan.seeks:
-                p = 1.0 / (1.0 + math.exp(-(log_odds[k] + n_seen * start + pull * total)))
+                p = as_chance(log_odds[k] + n_seen * start + pull * total)
             if p < _NONE:
                 break
             b[k] = p
@@ -336,12 +347,16 @@ def _filter_rows(X, at, K, slots, totals, law, plan, notes):
                     count = slots.counts[k] if k < K else 0.0
                     # eq: S22.ossify
                     share[k] = b[k] / (b[k] + plan.ossify * count) if b[k] > 0.0 else 1.0
+                    used[k] = b[k]
                 scan_means(back, n_all, n_seen, mean, old, weight[:, :width], share, r, b, square, spread)
                 change = scan_bits(back, n_all, n_seen, mean, r, b, log_odds, square, spread, law.noise)
             if change < plan.tol:
                 break
+        if plan.seeks:
+            for k in range(n_all):
+                used[k] = b[k]
         bound, error = row_bound(
-            n_all, n_seen, mean, old, weight[:, :width], share, r, b, log_odds, square, spread, law.noise
+            n_all, n_seen, mean, old, weight[:, :width], share, used, r, b, log_odds, square, spread, law.noise
         )
         # what the row leaves
         for k in range(n_all):
@@ -361,8 +376,8 @@ def _filter_rows(X, at, K, slots, totals, law, plan, notes):
             for i in range(n_seen):
                 slots.mean[k, seen[i]] = mean[k, i]
             for i in range(width):
-                # share 1: weight + p
-                w = 1.0 / (share[k] / (weight[k, i] + p) + (1.0 - share[k]) / weight[k, i])
+                # with the whole share weight + p
+                w = 1.0 / (share[k] / (weight[k, i] + used[k]) + (1.0 - share[k]) / weight[k, i])
                 slots.rows[k, seen[i] if W > 1 else 0] = max(w - ridge, 0.0)
             if law.births == COMONOTONE:
                 taken = count / before
@@ -408,6 +423,7 @@ def _filter_rows(X, at, K, slots, totals, law, plan, notes):
     return row, K, n_notes
 
 
+as_chance = jit(_chance)
 scan_bits = jit(_scan_bits)
 scan_means = jit(_scan_means)
 bits_bound = jit(_bits_bound)

@@ -1,4 +1,4 @@
-"""P(feature k first appears in the next row) from what is known of the features so far: `priors/recursion.py`, compiled."""
+"""P(feature k first appears in the next row) from what is known of those so far: `priors/recursion.py`, compiled."""
 
 import math
 

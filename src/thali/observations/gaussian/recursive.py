@@ -93,7 +93,7 @@ class RecursiveGaussian(Engine):
         )  # fmt: skip
 
     def known_of(self, X: Array, z_prob: Array) -> RecursiveFeatures:
-        """Features in order of appearance; their means are the joint optimum given the bits (eq: own.batch-features)."""
+        """Features in order of appearance; their means are the joint optimum given the bits: eq: own.batch-features."""
         start = self.nothing_known(X.shape[1])
         first = np.argmax(z_prob > 0.5, axis=0)
         z = np.asarray(z_prob, dtype=float)[:, np.lexsort((-z_prob.sum(axis=0), first))]
@@ -117,7 +117,8 @@ class RecursiveGaussian(Engine):
             left = np.where(seen, Y - z @ mean, 0.0)
             inner = (z * (1 - z)).T @ seen * mean**2 + noise * (z.T @ seen) / (ridge + rows)
             known = known._replace(
-                mean=mean, rows=rows, counts=z.sum(axis=0), exists=-np.expm1(np.log1p(-np.minimum(z, 1 - 1e-12)).sum(0)),
+                mean=mean, rows=rows, counts=z.sum(axis=0),
+                exists=-np.expm1(np.log1p(-np.minimum(z, 1 - 1e-12)).sum(axis=0)),
                 age=(n - first).astype(float), number=np.arange(K), together=z.T @ z + np.diag((z - z * z).sum(axis=0)),
                 settled=np.full((K, n_dims), np.nan), n_rows=n, weight=float(n),
                 error=float((left**2).sum() + inner.sum()), n_cells=float(seen.sum()), n_born=K,
@@ -160,7 +161,7 @@ class RecursiveGaussian(Engine):
         while at < len(Y):
             at, K, n = filter_rows(Y, at, K, slots, totals, fixed_law, how, told)
             notes += [EventNote(int(r), int(kind), int(k), float(v)) for r, kind, k, v in told[:n]]
-            if at < len(Y) and K + _ROOM // 2 > len(slots.counts):
+            if at < len(Y) and len(slots.counts) < K + _ROOM // 2:
                 slots = Slots(*(_grown(array, 2 * len(array), square=array is slots.together) for array in slots))
                 told = np.empty((8 * len(slots.counts), 4))
         kept = Slots(*(np.array(array[:K, :K] if array is slots.together else array[:K]) for array in slots))
@@ -313,8 +314,8 @@ def _parts_of(this: int, known: RecursiveFeatures, noise: float, ridge: float) -
 
 def _absorbed(known: RecursiveFeatures, this: int, parts: list[int], ridge: float) -> RecursiveFeatures:
     """Without this feature. Where it was another one, that one has seen its rows, too."""
-    mean, rows, counts, exists = (known[i].copy() for i in (1, 2, 3, 4))
-    age = known.age.copy()
+    mean, rows, counts = known.mean.copy(), known.rows.copy(), known.counts.copy()
+    exists, age = known.exists.copy(), known.age.copy()
     for k in parts:
         if len(parts) == 1:
             own = ridge + rows[k]

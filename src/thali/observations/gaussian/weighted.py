@@ -23,7 +23,7 @@ from thali.core.protocols.engines.chains import (
     SliceRows,
     StartRows,
 )
-from thali.core.protocols.engines.mean_field import MeanFieldRows, ScaledFeatures
+from thali.core.protocols.engines.mean_field import GrowingSums, MeanFieldRows, ScaledFeatures
 from thali.core.protocols.engines.predictions import CellMoments, Predictions
 from thali.core.spec import hyper, positive, setting
 from thali.errors import InvalidDataError
@@ -61,6 +61,7 @@ class WeightedGaussian(NoisyGaussian):
             ConditionalRows: WeightedSweeps,
             SliceRows: WeightedSweeps,
             MeanFieldRows: MeanFieldWeights,
+            GrowingSums: MeanFieldWeights,
             ScaledFeatures: MeanFieldWeights,
             NoiseFloor: UniquenessFloor,
         }

@@ -68,7 +68,7 @@ class FeatureFactors(NamedTuple):
 
 
 class PoissonMeanField(Engine):
-    """MeanFieldRows of a Poisson-gamma model."""
+    """MeanFieldRows and GrowingSums of a Poisson-gamma model."""
 
     model: "PoissonGamma"
 
@@ -254,6 +254,19 @@ class PoissonMeanField(Engine):
         a_shape = np.vstack([q.a_shape, np.full((1, n_dims), shape + 1.0)])
         a_rate = np.vstack([q.a_rate, np.full((1, q.a_rate.shape[1]), (shape + 1.0) / shape * rate)])
         return _features(q.family, q.observation, q.leak, a_shape, a_rate)
+
+    def with_unused(self, q: FeatureFactors, statistics: CountSums, n_rows: float) -> CountSums:
+        """Soft bits that are off have a weight as in its prior, of which `leak` is seen; hard ones have none."""
+        a, r = q.observation.weight_shape, q.observation.weight_rate
+        n = n_rows if q.family.bits == "soft" else 0.0
+        return statistics._replace(
+            counts=np.append(statistics.counts, 0.0),
+            allocated=np.vstack([statistics.allocated, np.zeros((1, statistics.allocated.shape[1]))]),
+            exposure=np.vstack([statistics.exposure, np.full((1, statistics.exposure.shape[1]), q.leak * n * a / r)]),
+            n_weights=statistics.n_weights + n,
+            weight=statistics.weight + n * a / r,
+            rest=statistics.rest + n * a * (1.0 - math.log(r)),
+        )
 
     def unexplained(self, data: CountData, q: FeatureFactors, local: RowFactors) -> Array:
         """Dense: ask for a part of the rows."""

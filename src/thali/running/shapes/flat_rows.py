@@ -1,8 +1,8 @@
 """Rows that come once and are forgotten: an array, an iterator of batches, or one call of `partial_fit` after another.
 
-What is kept does not grow with the number of rows, and does not depend on how they are batched. The first rows, to which
-relative priors refer and with which features begin, are kept while they are few: each time their number has doubled
-what was learned begins anew with all of them. Events are told once that is over.
+What is kept does not grow with the number of rows, and does not depend on how they are batched. The first rows, to
+which relative priors refer and with which features begin, are kept while they are few: each time their number has
+doubled what was learned begins anew with all of them. Events are told once that is over.
 """
 
 import time

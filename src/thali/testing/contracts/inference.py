@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 
 from thali.core.model import Model, check_composition
-from thali.core.protocols.inference import Blockwise, Iterative, Optimiser, Streaming
+from thali.core.protocols.inference import Blockwise, Forgetful, Iterative, Optimiser, Streaming
 from thali.inference.calibration.noise_floor import calibrate
 from thali.testing.contracts.blocks import check_blocks
+from thali.testing.contracts.forgetful import check_forgetful
 from thali.testing.contracts.optimiser import check_optimiser
 from thali.testing.contracts.sampler import check_sampler
 from thali.testing.contracts.stream import check_stream
@@ -40,6 +41,8 @@ def check_inference(
         shape = getattr(inference, "shape", None)
         assert shape in _SHAPES, f"It is {shape!r}, which is none of {', '.join(_SHAPES)}."
         protocol, check = _SHAPES[shape]
+        if shape == "rows" and not getattr(inference, "keeps_rows", True):
+            protocol, check = Forgetful, check_forgetful
         lacking = _lacking(inference, protocol)
         assert not lacking, f"{type(inference).__name__} lacks {', '.join(lacking)} of {protocol.__name__}."
     check_composition(model.prior, model.observation, inference)

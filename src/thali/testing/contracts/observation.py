@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from thali.core.protocols.engines import calibration, chains, mean_field, particles, point, predictions
+from thali.core.protocols.engines import calibration, chains, mean_field, particles, point, predictions, recursive
 from thali.errors import InvalidParameterError
 from thali.testing.contracts.chain_rows import (
     check_auxiliary_rows,
@@ -20,6 +20,7 @@ from thali.testing.contracts.chain_rows import (
 )
 from thali.testing.contracts.column_moves import check_bit_entropy, check_column_moves
 from thali.testing.contracts.example import Example
+from thali.testing.contracts.forgetful import check_recursive_rows
 from thali.testing.contracts.likelihood import check_likelihood
 from thali.testing.contracts.mean_field import check_feature_draws, check_mean_field_rows, check_scaled_features
 from thali.testing.contracts.points_and_particles import check_noise_floor, check_particle_rows, check_point_rows
@@ -57,6 +58,7 @@ CONTRACTS: dict[type, Callable[[Example], None]] = {
     mean_field.ScaledFeatures: check_scaled_features,
     mean_field.FeatureDraws: check_feature_draws,
     point.PointRows: check_point_rows,
+    recursive.RecursiveRows: check_recursive_rows,
     particles.ParticleRows: check_particle_rows,
     calibration.NoiseFloor: check_noise_floor,
 }

@@ -99,6 +99,13 @@ class MeanFieldRows(Protocol):
         """What the concrete model needs to predict: as `codebook` of `ChainRows`, from the factors."""
 
 
+class GrowingSums(Protocol):
+    """Sums over rows that are gone, which can have one more feature."""
+
+    def with_unused(self, q: Factor, statistics: Sums, n_rows: float) -> Sums:
+        """Those of the same n_rows rows with a last feature that none of them has; q has it already."""
+
+
 class ScaledFeatures(Protocol):
     """Features with weights, of which the data know the products only: signs and sizes can change together."""
 

@@ -34,7 +34,8 @@ Array = np.ndarray
 
 
 class MeanFieldGaussian(Engine):
-    """The part of MeanFieldRows that all Gaussian models share; subclasses say what the rows' factors are."""
+    """The part of MeanFieldRows that all Gaussian models share, and GrowingSums; subclasses say what the rows' factors
+    are."""
 
     model: GaussianModel
 
@@ -108,6 +109,16 @@ class MeanFieldGaussian(Engine):
         cov[:, K, K] = 1.0 / ridge[K]
         return q._replace(mean=np.insert(q.mean, K, 0.0, axis=0), cov=cov, counts=np.append(q.counts, 0.0))
 
+    def with_unused(self, q: GaussianFeatures, statistics: GaussianSums, n_rows: float) -> GaussianSums:
+        K = len(statistics.counts)
+        lacking = statistics.lacking
+        return statistics._replace(
+            counts=np.append(statistics.counts, 0.0),
+            gram=_with_zeros(statistics.gram, K, (0, 1)),
+            cross=_with_zeros(statistics.cross, K, (0,)),
+            lacking=_with_zeros(lacking, K, (1, 2)) if lacking.shape[1] > 1 else lacking,
+        )
+
     def keep_columns(self, part: Any, columns: Array) -> Any:
         columns = np.asarray(columns)
         if isinstance(part, GaussianFeatures):
@@ -157,3 +168,10 @@ class MeanFieldGaussian(Engine):
 def _diagonal(values: Array) -> Array:
     """Diagonal matrices (n, K, K) from (n, K)."""
     return values[:, :, None] * np.eye(values.shape[1])
+
+
+def _with_zeros(values: Array, at: int, axes: tuple[int, ...]) -> Array:
+    """With zeros before this place of each of the axes."""
+    for axis in axes:
+        values = np.insert(values, at, 0.0, axis=axis)
+    return values

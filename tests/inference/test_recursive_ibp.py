@@ -1,0 +1,289 @@
+"""Streams by the recursive IBP: however rows are batched, stopped, kept and taken up, the same features."""
+
+import numpy as np
+import pytest
+
+import thali
+from thali import IBP, InverseGamma, LatentFeatures, LinearGaussian, NormalOffset, PerDim, RecursiveIBP
+from thali.core.events import KINDS, Event
+from thali.core.model import Model
+from thali.core.protocols.engines.recursive import RecursiveRows, RowLaw
+from thali.errors import InvalidParameterError
+from thali.priors import recursion
+
+FIXED = {"observation": LinearGaussian(noise_var=0.25, feature_var=1.0), "prior": IBP(mass=1.5)}
+LEARNED = {"observation": LinearGaussian(), "prior": IBP()}
+
+
+def rows(n=300, n_dims=6, seed=0, missing=0.0):
+    rng = np.random.default_rng(seed)
+    A = 1.5 * rng.standard_normal((3, n_dims))
+    X = (rng.random((n, 3)) < 0.4) @ A + 0.5 * rng.standard_normal((n, n_dims))
+    return np.where(rng.random(X.shape) < missing, np.nan, X), A
+
+
+def estimator(model=FIXED, **settings):
+    return LatentFeatures(inference=RecursiveIBP(**settings), random_state=0, verbose=False, **model)
+
+
+def numbers(model):
+    """All that the filter knows, as numbers."""
+    state = model._outcome.stream.tasks[0].state.state
+    return [np.asarray(part) for part in (*state.known[1:], state.trace, state.due, state.every, state.n_times)]
+
+
+def assert_same(a, b):
+    for mine, its in zip(numbers(a), numbers(b), strict=True):
+        np.testing.assert_array_equal(mine, its)
+
+
+def parts_of(X, seed):
+    cuts = np.sort(np.random.default_rng(seed).integers(1, len(X), 6))
+    return [part for part in np.split(X, cuts) if len(part)]
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return estimator().fit(rows()[0])
+
+
+def test_features_are_found(whole):
+    A = rows()[1]
+    found = whole.components_
+    assert whole.n_components_ == 3
+    cosine = A @ found.T / np.outer(np.linalg.norm(A, axis=1), np.linalg.norm(found, axis=1))
+    assert (cosine.max(axis=1) > 0.95).all()
+    assert whole.k_posterior_[3] > 0.9
+    assert whole.posterior_.n_rows == 300
+
+
+def test_batches_give_the_bits_of_one_array(whole):
+    X = rows()[0]
+    streamed = estimator()
+    for part in parts_of(X, 1):
+        streamed.partial_fit(part)
+    assert_same(whole, streamed)
+    assert_same(whole, estimator().fit(iter(parts_of(X, 2))))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"forgetting": 0.98}, {"n_start": 0, "births": "anchored"}, {"recipe": "paper", "n_inner": 3}],
+    ids=["forgetting", "from the first row", "paper"],
+)
+def test_batches_of_other_settings_with_missing_cells(settings):
+    X = rows(150, missing=0.1)[0]
+    one, other = estimator(**settings), estimator(**settings)
+    for part in parts_of(X, 3):
+        one.partial_fit(part)
+    for part in parts_of(X, 4):
+        other.partial_fit(part)
+    assert_same(one, other)
+
+
+def test_learned_hyperparameters_do_not_depend_on_batches_either():
+    X, _ = rows(400)
+    one, other = estimator(LEARNED), estimator(LEARNED)
+    for part in parts_of(X, 5):
+        one.partial_fit(part)
+    for row in np.array_split(X[:130], 130):
+        other.partial_fit(row)
+    other.partial_fit(X[130:])
+    assert_same(one, other)
+    assert one.history_["noise_var"][0, -1] == pytest.approx(0.25, rel=0.3)
+    assert one.n_components_ == 3
+
+
+def test_it_is_saved_and_goes_on(whole, tmp_path):
+    X = rows()[0]
+    first = estimator().fit(X[:170])
+    first.save(tmp_path / "a.thali")
+    loaded = thali.load(tmp_path / "a.thali")
+    assert_same(first, loaded)
+    np.testing.assert_array_equal(first.components_, loaded.components_)
+    np.testing.assert_array_equal(first.score_samples(X[:5]), loaded.score_samples(X[:5]))
+    assert loaded.events_ == first.events_
+    assert_same(whole, loaded.partial_fit(X[170:]))
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(whole, tmp_path):
+    X = rows()[0]
+    model = estimator().set_params(checkpoint=tmp_path / "run", max_time=1e-9)
+    with pytest.warns(UserWarning, match="Stopped by max_time after"):
+        model.fit(X)
+    assert 0 < model.posterior_.n_rows < 300
+    resumed = thali.resume(tmp_path / "run", X, max_time=None)
+    assert_same(whole, resumed)
+
+
+def test_a_batch_that_fails_is_not_taken_in(whole):
+    X = rows()[0]
+    model = estimator()
+
+    def batches():
+        yield X[:200]
+        yield np.full((3, 6), np.inf)
+
+    with pytest.raises(thali.InvalidDataError):
+        model.fit(batches())
+    assert model.posterior_.n_rows == 200
+    with pytest.raises(thali.InvalidDataError):
+        model.partial_fit(X[:5, :3])
+    assert_same(whole, model.partial_fit(X[200:]))
+
+
+def test_events_and_numbers():
+    X = rows(200)[0]
+    model = estimator(forgetting=0.95, fade_below=0.02).fit(X)
+    born = [event for event in model.events_ if event.kind == "born"]
+    assert all(isinstance(event, Event) and event.kind in KINDS for event in model.events_)
+    assert [event.feature for event in born] == list(range(len(born)))
+    known = model._outcome.stream.tasks[0].state.state.known
+    gone = {event.feature for event in model.events_ if event.kind in ("faded", "merged")}
+    assert set(known.number.tolist()) == {event.feature for event in born} - gone
+    model.partial_fit(8 + 0.5 * np.random.default_rng(0).standard_normal((60, 6)))  # something new
+    assert any(event.kind == "born" and event.row == 200 for event in model.events_)
+    model.partial_fit(0.5 * np.random.default_rng(1).standard_normal((150, 6)))  # and none of it any more
+    assert {event.kind for event in model.events_} == {"faded"}
+
+
+def test_drift_is_followed_and_told():
+    rng = np.random.default_rng(0)
+    n = 1500
+    A = np.array([3.0, 0, 0, 1]) + np.linspace(0, 4, n)[:, None] * np.array([0, 1.0, 0, 0])
+    z = rng.random(n) < 0.6
+    X = z[:, None] * A + 0.5 * rng.standard_normal((n, 4))
+    follows, keeps = (estimator(forgetting=rho).fit(X) for rho in (0.98, 1.0))
+    far = [np.linalg.norm(model.components_ - A[-1], axis=1).min() for model in (follows, keeps)]
+    assert far[0] < 0.6 < far[1]
+    assert "drifted" in {event.kind for event in follows.events_}
+
+
+@pytest.mark.parametrize("rho", [1.0, 0.95])
+@pytest.mark.parametrize("births", recursion.BIRTHS)
+def test_chances_of_a_row_sum_to_the_mass_where_data_say_nothing(rho, births):
+    """Rows without a seen cell: each takes what the prior says."""
+    model = estimator(n_start=0, births=births, forgetting=rho, fade_below=0.0)
+    state = model.inference.begin(None, Model(IBP(mass=1.5), FIXED["observation"]), 2)
+    known, _ = engine().filter_rows(
+        state.known, np.array([[3.0, -2.0]]), model.inference._law(state), model.inference.plan
+    )
+    known = known._replace(counts=known.counts * 1.5 / known.counts.sum())
+    for _ in range(30):
+        known, _ = engine().filter_rows(
+            known, np.full((1, 2), np.nan), model.inference._law(state), model.inference.plan
+        )
+    running = recursion.Running(0, known.counts, known.exists)
+    before = 1.0 + known.weight
+    q = recursion.birth_probs(running, 1.5 / before, births, 60)
+    q[: len(known.counts)] += known.counts / before
+    lost = 1.5 * (1 + known.weight) / before - q.sum()  # what went to new features, which no row can have
+    assert 0 <= lost < 1.5
+    assert q.sum() == pytest.approx((known.counts.sum() + 1.5) / before, rel=1e-6)
+
+
+def test_missing_cells_say_nothing():
+    X = rows(200, missing=0.3)[0]
+    model = estimator().fit(X)
+    assert model.n_components_ == 3
+    filled = model.impute(X)
+    assert np.isfinite(filled).all()
+    known = model._outcome.stream.tasks[0].state.state.known
+    assert known.rows.shape == (known.n_features, 6)
+    assert (known.rows.sum(axis=1) < 6 * known.counts).all()
+
+
+def test_the_number_of_features_is_that_of_the_births():
+    X = rows(60)[0]
+    for births in recursion.BIRTHS:
+        model = estimator(births=births, n_start=0).fit(X)
+        law, exists = model.k_posterior_, model.posterior_.running.exists
+        assert sum(law.values()) == pytest.approx(1.0, abs=1e-9)
+        wanted = len(exists) if births == "anchored" else exists.sum()
+        assert model.posterior_.k_mean == pytest.approx(wanted, rel=1e-6)
+
+
+def engine(observation=FIXED["observation"]):
+    return observation.engine(RecursiveRows)
+
+
+def test_features_of_given_bits_are_the_joint_optimum():
+    X, _ = rows(40, missing=0.2)
+    z = np.random.default_rng(1).random((40, 3))
+    known = engine().known_of(X, z)
+    seen = ~np.isnan(X)
+
+    def error(mean):
+        left = np.where(seen, X - z[:, first] @ mean, 0.0)
+        return (left**2).sum() + ((z * (1 - z))[:, first].T @ seen * mean**2).sum() + 0.25 * (mean**2).sum()
+
+    first = [int(np.flatnonzero(np.isclose(z.sum(axis=0), count))[0]) for count in known.counts]
+    least = error(known.mean)
+    for _ in range(5):
+        assert error(known.mean + 1e-3 * np.random.default_rng(2).standard_normal(known.mean.shape)) > least
+    np.testing.assert_allclose(known.rows, z[:, first].T @ seen)
+
+
+def test_doubles_and_sums_are_merged():
+    """Features a and b, a once more, and their sum: two are left, and what has gone is told."""
+    a, b = np.array([4.0, 0, 1, 0]), np.array([0, 3.0, 0, -2])
+    bits = np.repeat(np.eye(4), [30, 30, 10, 10], axis=0)
+    X = bits @ np.array([a, b, a, a + b]) + 0.1 * np.random.default_rng(0).standard_normal((80, 4))
+    law, plan = RowLaw(1.5, 1.0, "anchored"), RecursiveIBP().plan
+    known, notes = engine().in_order(engine().known_of(X, bits), law, plan)
+    assert known.number.tolist() == [0, 1]
+    np.testing.assert_allclose(known.mean, [a, b], atol=0.2)
+    np.testing.assert_allclose(known.counts, [50, 40])
+    assert [(KINDS[note.kind], note.feature) for note in notes] == [("merged", 2), ("merged", 3)]
+    apart, notes = engine().in_order(engine().known_of(X + bits[:, 2:3] * [0, 0, 0, 3.0], bits), law, plan)
+    assert 2 in apart.number.tolist()
+
+
+def test_everything_that_an_estimator_can_do(whole):
+    X = rows(seed=1)[0][:20]
+    assert whole.presence(X).shape == whole.transform(X).shape == (20, 3)
+    assert np.isfinite(whole.score(X))
+    mask = np.zeros(X.shape, dtype=bool)
+    mask[:, 0] = True
+    assert np.isfinite(whole.heldout_score(X, mask))
+    assert whole.sample(4).shape == (4, 6)
+    assert whole.novelty(np.vstack([X[:1], np.full((1, 6), 9.0)]))[1] > 0.9
+    assert "not judged: 300 rows" in whole.check()
+    assert whole.history_["bound"].shape == whole.history_["n_rows"].shape
+    with pytest.raises(InvalidParameterError, match="was not kept"):
+        whole.posterior_.bits(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ({"observation": LinearGaussian(noise_var=PerDim()), "prior": IBP(mass=1.0)}, "cannot learn noise_var"),
+        ({"observation": LinearGaussian(offset=NormalOffset()), "prior": IBP(mass=1.0)}, "cannot learn offset"),
+        ({"observation": LinearGaussian(), "prior": IBP(mass=InverseGamma())}, "mass is a number or a Gamma"),
+        ({"observation": LinearGaussian(), "prior": IBP(mass=1.0, discount=0.3)}, "no discount"),
+    ],
+)
+def test_what_cannot_be_learned_is_refused(model, words):
+    with pytest.raises(InvalidParameterError, match=words):
+        estimator(model).fit(rows(20)[0])
+
+
+def test_noise_of_each_dim_and_an_offset_are_taken_into_account():
+    X, _ = rows()
+    unit = np.array([0.1, 1, 10, 1, 1, 3])
+    observation = LinearGaussian(noise_var=0.25 * unit**2, feature_var=4.0, offset=5.0 * unit)
+    model = estimator({"observation": observation, "prior": IBP(mass=1.5)}).fit((X + 5) * unit)
+    plain = estimator({"observation": LinearGaussian(noise_var=0.25, feature_var=1.0), "prior": IBP(mass=1.5)}).fit(X)
+    np.testing.assert_allclose(model.components_, plain.components_ * unit, rtol=1e-6)
+    gap = np.log(unit).sum()
+    np.testing.assert_allclose(model.score_samples((X[:9] + 5) * unit), plain.score_samples(X[:9]) - gap, rtol=1e-6)
+
+
+def test_memory_does_not_grow():
+    model = estimator()
+    X = rows(2000)[0]
+    sizes = []
+    for n in range(20):
+        model.partial_fit(X[100 * n : 100 * n + 100])
+        sizes.append(sum(part.nbytes for part in numbers(model)))
+    assert max(sizes[5:]) < 1.5 * sizes[3] + 8 * 5 * 256
