@@ -1,5 +1,5 @@
 """The recursive Indian buffet process: features that are born as rows arrive, in one pass (Schaeffer, Du, Liu & Fiete
-2022), with the corrections and additions that docs/explanation/streams.md tells of.
+2022), with the corrections that docs/equations.md lists.
 """
 
 from collections.abc import Callable
