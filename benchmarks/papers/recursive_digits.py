@@ -34,8 +34,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.papers.recursive_parts import (
     DIGITS,
-    FIRST_ROW,
     RECIPE,
+    RIBP,
     Method,
     Problem,
     data_folder,
@@ -99,7 +99,7 @@ def methods() -> dict[str, Method | None]:
     own = recursive_methods()
     mean_field = MeanField(n_restarts=1, moves=False)
     return {
-        FIRST_ROW: own[FIRST_ROW],
+        RIBP: own[RIBP],
         RECIPE: own[RECIPE],
         "mean field": Method(lambda p: (StickBreakingIBP(mass=p.mass, truncation=40), mean_field)),
         "PCA, 20 signs": None,

@@ -83,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
                     problem = problems[name]
                     assert problem.Z is not None
                     entry["features"] = int(problem.Z[:n].any(axis=0).sum())
-                    entry["found"] = fit(problem._replace(train=X[:n]), recursive(), 0).n_components_
+                    entry["found"] = fit(problem._replace(train=X[:n]), recursive(n_start=0), 0).n_components_
                 record.add(entry)
     lines = []
     for name in sets:
