@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import thali
-from thali import IBP, InverseGamma, LatentFeatures, LinearGaussian, NormalOffset, PerDim, RecursiveIBP
+from thali import IBP, FactorAnalysis, InverseGamma, LatentFeatures, LinearGaussian, NormalOffset, PerDim, RecursiveIBP
 from thali.core.events import KINDS, Event
 from thali.core.model import Model
 from thali.core.protocols.engines.recursive import RecursiveRows, RowLaw
@@ -210,7 +210,7 @@ def engine(observation=FIXED["observation"]):
 def test_features_of_given_bits_are_the_joint_optimum():
     X, _ = rows(40, missing=0.2)
     z = np.random.default_rng(1).random((40, 3))
-    known = engine().known_of(X, z)
+    known = engine().known_of(X, z, z)
     seen = ~np.isnan(X)
 
     def error(mean):
@@ -230,12 +230,12 @@ def test_doubles_and_sums_are_merged():
     bits = np.repeat(np.eye(4), [30, 30, 10, 10], axis=0)
     X = bits @ np.array([a, b, a, a + b]) + 0.1 * np.random.default_rng(0).standard_normal((80, 4))
     law, plan = RowLaw(1.5, 1.0, "anchored"), RecursiveIBP().plan
-    known, notes = engine().in_order(engine().known_of(X, bits), law, plan)
+    known, notes = engine().in_order(engine().known_of(X, bits, bits), law, plan)
     assert known.number.tolist() == [0, 1]
     np.testing.assert_allclose(known.mean, [a, b], atol=0.2)
     np.testing.assert_allclose(known.counts, [50, 40])
     assert [(KINDS[note.kind], note.feature) for note in notes] == [("merged", 2), ("merged", 3)]
-    apart, notes = engine().in_order(engine().known_of(X + bits[:, 2:3] * [0, 0, 0, 3.0], bits), law, plan)
+    apart, notes = engine().in_order(engine().known_of(X + bits[:, 2:3] * [0, 0, 0, 3.0], bits, bits), law, plan)
     assert 2 in apart.number.tolist()
 
 
@@ -287,3 +287,37 @@ def test_memory_does_not_grow():
         model.partial_fit(X[100 * n : 100 * n + 100])
         sizes.append(sum(part.nbytes for part in numbers(model)))
     assert max(sizes[5:]) < 1.5 * sizes[3] + 8 * 5 * 256
+
+
+# ---- factor analysis
+
+ANALYSIS = FactorAnalysis(noise_var=0.1, feature_var=1.0, offset=None, noise_floor=0.0)
+FACTORS = {"observation": ANALYSIS, "prior": IBP(mass=1.5)}
+
+
+def test_factors_are_found_and_do_not_depend_on_batches():
+    rng = np.random.default_rng(0)
+    A = 1.5 * rng.standard_normal((3, 6))
+    X = ((rng.random((200, 3)) < 0.5) * rng.standard_normal((200, 3))) @ A + 0.3 * rng.standard_normal((200, 6))
+    model, streamed = estimator(FACTORS).fit(X), estimator(FACTORS)
+    for part in parts_of(X, 1):
+        streamed.partial_fit(part)
+    assert_same(model, streamed)
+    found = model.components_
+    cosine = np.abs(A @ found.T) / np.outer(np.linalg.norm(A, axis=1), np.linalg.norm(found, axis=1))
+    assert (cosine.max(axis=1) > 0.95).all()
+    assert len(found) <= 4
+    assert np.isfinite(model.score(X[:5]))
+    assert model.transform(X[:5]).shape == (5, len(found))
+
+
+@pytest.mark.parametrize(
+    ("observation", "settings", "words"),
+    [
+        (ANALYSIS.replace(ard=2.0), {}, "one scale for all weights"),
+        (ANALYSIS, {"recipe": "paper"}, "has no recipe 'paper'"),
+    ],
+)
+def test_what_recursive_factor_analysis_has_not_is_refused(observation, settings, words):
+    with pytest.raises(InvalidParameterError, match=words):
+        estimator({"observation": observation, "prior": IBP(mass=1.5)}, **settings).fit(rows(20)[0])

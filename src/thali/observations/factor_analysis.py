@@ -2,12 +2,15 @@
 
 import math
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
 
 from thali.core.binary import Array
+from thali.core.protocols.engines.recursive import RecursiveRows
 from thali.core.registry import stored
+from thali.observations.gaussian.recursive_weighted import RecursiveWeighted
 from thali.observations.gaussian.weight_law import WeightLaw
 from thali.observations.gaussian.weighted import WeightedGaussian
 
@@ -44,6 +47,7 @@ class FactorAnalysis(WeightedGaussian):
     """
 
     words: ClassVar[str] = "factor analysis"
+    engines = MappingProxyType({**WeightedGaussian.engines, RecursiveRows: RecursiveWeighted})
 
     @property
     def law(self) -> WeightLaw:

@@ -14,8 +14,9 @@ from thali.core.observation import Observation
 from thali.core.protocols.engines.predictions import Predictions
 from thali.core.protocols.engines.recursive import RowLaw
 from thali.posteriors.approximation import rows_not_kept
-from thali.posteriors.base import Posterior, Predictor
+from thali.posteriors.base import POOLED, Posterior, Predictor
 from thali.posteriors.representative import PERSISTENT, Consensus
+from thali.rng import make_generator
 
 Array = np.ndarray
 
@@ -131,7 +132,12 @@ class RecursivePosterior(Posterior):
         return Predictor(self._observation, self._book.columns(columns), logit(chance[columns]), rate)
 
     def pooled(self) -> list[Predictor]:
-        return [self.predictor(0, 0)]
+        """One that has the features integrated out, or several with features drawn from q."""
+        one, rng = self.predictor(0, 0), make_generator(0)
+        books = [one.engine.definite(rng, one.codebook)]
+        if books[0] is not one.codebook:
+            books += [one.engine.definite(rng, one.codebook) for _ in range(POOLED - 1)]
+        return [one._replace(codebook=book) for book in books]
 
     def is_finite(self) -> bool:
         return all(bool(np.isfinite(values).all()) for values in (*self._book.arrays().values(), *self.running[2:]))

@@ -3,10 +3,7 @@
 import numpy as np
 from scipy.special import expit, xlogy
 
-from reference.bits.row_births import row_births
-
-LEAST, MOST, NONE, CANDIDATES, COMONOTONE = 1e-300, 1 - 1e-12, 1e-3, 4, 2
-
+from reference.bits.recursive_slots import CANDIDATES, NONE, lose_weight, open_slots, row_odds, settle_row
 
 # ---- with whole covariances
 
@@ -104,47 +101,16 @@ def row_bound(K, n_dims, mean, old, weight, share, used, r, b, log_odds, square,
     return row_elbo(r[:n_dims] + b[:K] @ new, b[:K], log_odds[:K], new, Sigma, old, Sigma0, noise)
 
 
-def as_chance(odds):
-    return expit(odds)
-
-
-def as_log_odds(q):
-    q = np.clip(q, LEAST, MOST)
-    return np.log(q) - np.log1p(-q)
-
-
-def drop_slot(k, K, slots):
-    rest = np.delete(np.arange(K), k)
-    for name in slots._fields:
-        values = getattr(slots, name)
-        kept = values[np.ix_(rest, rest)] if name == "together" else values[rest]
-        if name != "number":
-            values[:K] = 0
-        if name == "together":
-            values[: K - 1, : K - 1] = kept
-        else:
-            values[: K - 1] = kept
-
-
 def filter_rows(X, at, K, slots, totals, law, plan, notes):
     room, W = len(slots.mean), slots.rows.shape[1]
     ridge, n_notes = law.noise / law.feature, 0
     for row in range(at, len(X)):
         if room < K + CANDIDATES or n_notes + room > len(notes):
             return row, K, n_notes
-        keep = plan.keep
-        for total in (totals.weight, totals.error, totals.n_cells):
-            total *= keep
-        fewer = keep * slots.rows[:K]
-        slots.mean[:K] *= keep * (ridge + slots.rows[:K]) / (ridge + fewer)
-        slots.rows[:K] = fewer
-        for values in (slots.counts, slots.exists, slots.age, slots.together):
-            values[:K] *= keep
+        lose_weight(slots, totals, K, plan.keep, ridge)
         before = law.concentration + totals.weight[0]
-        births = np.zeros(K + CANDIDATES)
-        row_births(law.births, slots.exists, K, CANDIDATES, law.mass * law.concentration / before, births, 0, 0, 0)
-        q = np.clip(births + np.append(slots.counts[:K], np.zeros(CANDIDATES)) / before, 0, 1)
-        odds = as_log_odds(q)
+        q, odds = np.zeros(K + CANDIDATES), np.zeros(K + CANDIDATES)
+        row_odds(slots, K, before, law, q, odds, None, None, None, None)
         seen = np.flatnonzero(~np.isnan(X[row]))
         o, D = X[row, seen], len(seen)
         w = ridge + (slots.rows[:K, seen] if W > 1 else np.repeat(slots.rows[:K], D, axis=1))
@@ -183,9 +149,7 @@ def filter_rows(X, at, K, slots, totals, law, plan, notes):
             if np.abs(b - old).max(initial=0.0) < plan.tol:
                 break
         bound, error = row_elbo(o, b, odds[:n], mu, Sigma, mu0, Sigma0, law.noise)
-        for k in range(K, n):
-            slots.mean[k], slots.rows[k], slots.age[k], slots.number[k] = 0, 0, 0, -1
-            slots.together[k, :n] = slots.together[:n, k] = 0
+        open_slots(slots, K, n)
         slots.mean[:n, seen] = mu
         if D:
             precision = np.array([np.diag(S) for S in Sigma]).reshape(n, D)
@@ -194,34 +158,8 @@ def filter_rows(X, at, K, slots, totals, law, plan, notes):
                 slots.rows[:n, seen] = after
             else:
                 slots.rows[:n] = after[:, :1]
-        exists = np.append(slots.exists[:K], np.zeros(n - K))
-        if law.births == COMONOTONE:
-            taken = counts / before
-            rest = np.divide(exists - taken, 1 - q[:n], out=np.ones(n), where=q[:n] < 1)
-            exists = np.clip(np.maximum(b + (1 - b) * rest, (counts + b) / (before + 1)), 0, 1)
-        else:
-            exists = 1 - (1 - exists) * (1 - b)
-        slots.counts[:n], slots.exists[:n] = counts + b, exists
-        slots.age[:n] += 1
-        slots.together[:n, :n] += np.outer(b, b) - np.diag(b * b - b)
-        for k in [k for k in range(n - 1, K - 1, -1) if b[k] < NONE]:
-            drop_slot(k, n, slots)
-            n -= 1
-        now = totals.n_rows[0]
-        for k in np.flatnonzero(slots.number[:n] < 0):
-            slots.number[k] = totals.n_born[0]
-            totals.n_born[0] += 1
-            notes[n_notes] = now, 0, slots.number[k], slots.counts[k]
-            n_notes += 1
-        for k in range(n - 1, -1, -1):
-            part = slots.counts[k] / (law.concentration + slots.age[k])
-            if part < plan.fade or slots.exists[k] < plan.fade:
-                notes[n_notes] = now, 1, slots.number[k], part
-                n_notes += 1
-                drop_slot(k, n, slots)
-                n -= 1
-        K = n
-        for total, more in zip(totals, (1, 1, error, D, bound, 0), strict=True):
+        K, n_notes = settle_row(b, q, K, n, before, slots, totals, law, plan.fade, notes, n_notes)
+        for total, more in ((totals.error, error), (totals.n_cells, D), (totals.bound, bound)):
             total += more
     return len(X), K, n_notes
 

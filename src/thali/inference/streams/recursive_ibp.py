@@ -112,7 +112,7 @@ class RecursiveIBP(Spec):
 
     def begin(self, rng: Generator, model: Model, n_dims: int) -> RecursiveState:
         engine = model.observation.engine(RecursiveRows)
-        engine.check_recursive()
+        engine.check_recursive(self.plan)
         model.prior.filter_law(0.0, 0.0)
         return RecursiveState(model, engine.nothing_known(n_dims), n_dims, _LEAST, np.zeros((0, 5)), 1, 0)
 
@@ -125,9 +125,12 @@ class RecursiveIBP(Spec):
         data = first.prepare(model, X)
         fits = [climb(make_generator(0), first, model, data, number, _never) for number in range(first.n_restarts)]
         best = max(fits, key=lambda fit: fit.bound)
-        z_prob = np.concatenate([part.z_prob for part in best.local])
-        z_prob = np.asarray(z_prob, dtype=float)[:, (z_prob > _THERE).any(axis=0)]
-        known = model.observation.engine(RecursiveRows).known_of(X, z_prob)._replace(bound=float(best.bound))
+        rows = data.problem.engine
+        z_prob = np.concatenate([np.asarray(part.z_prob, dtype=float) for part in best.local])
+        codes = np.concatenate([rows.expected_codes(part) for part in best.local])
+        there = (z_prob > _THERE).any(axis=0)
+        known = model.observation.engine(RecursiveRows).known_of(X, z_prob[:, there], codes[:, there])
+        known = known._replace(bound=float(best.bound))
         state = state._replace(known=known, due=len(X))
         notes = [
             EventNote(len(X) - 1, KINDS.index("born"), int(number), float(count))

@@ -5,64 +5,21 @@ feature k. While a row is fitted, the features' posterior after the row before i
 """
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
 from thali.kernels._jit import jit
-from thali.kernels.bits.row_births import COMONOTONE, row_births
+from thali.kernels.bits.recursive_slots import (
+    CANDIDATES,
+    NONE,
+    as_chance,
+    lose_weight,
+    open_slots,
+    row_odds,
+    settle_row,
+)
 
-_LEAST, _MOST = 1e-300, 1.0 - 1e-12  # prior probabilities
-_NONE = 1e-3  # probability below which a new feature is none
-_CANDIDATES = 4  # new features of a row
 _LOG_2PI = math.log(2.0 * math.pi)
-
-BORN, FADED = 0, 1
-
-
-class Slots(NamedTuple):
-    """What is known of the features; there is room for more than are in use."""
-
-    mean: np.ndarray  # (room, n_dims)
-    rows: np.ndarray  # (room, 1 or n_dims) expected rows with the feature; of each dim once a cell was missing
-    counts: np.ndarray  # (room,) expected rows with the feature, whether or not cells are missing
-    exists: np.ndarray  # (room,) P(it has appeared)
-    age: np.ndarray  # (room,) rows since it was born, discounted
-    number: np.ndarray  # (room,) in order of birth
-    together: np.ndarray  # (room, room) expected rows with both features
-
-
-class Totals(NamedTuple):
-    """Of all rows, discounted but for the first and the last two; arrays of one number each, changed in place."""
-
-    n_rows: np.ndarray
-    weight: np.ndarray  # of the rows: their number, discounted
-    error: np.ndarray  # E[squared residual]
-    n_cells: np.ndarray
-    bound: np.ndarray  # sum of the rows' bounds of log p(row | rows before)
-    n_born: np.ndarray
-
-
-class Law(NamedTuple):
-    """The prior and the variances."""
-
-    mass: float
-    concentration: float
-    births: int  # of `row_births`
-    noise: float
-    feature: float
-
-
-class Plan(NamedTuple):
-    """How a row is fitted."""
-
-    n_inner: int
-    tol: float
-    keep: float  # what a row leaves of the weight of those before it
-    fade: float  # share of the rows below which a feature is dropped
-    most: int  # features
-    seeks: bool  # whether new features begin at the residual; else all begin at the prior
-    ossify: float  # 1: average with the features before, by counts
 
 
 def _scan_bits(backward, K, n_dims, mean, r, b, log_odds, square, spread, noise):
@@ -190,44 +147,6 @@ def _row_bound(K, n_dims, mean, old, weight, share, used, r, b, log_odds, square
     return -0.5 * n_dims * (_LOG_2PI + math.log(noise)) - far, error
 
 
-def _chance(odds):
-    if odds >= 0.0:
-        return 1.0 / (1.0 + math.exp(-odds))
-    e = math.exp(odds)
-    return e / (1.0 + e)
-
-
-def _log_odds(q):
-    q = min(max(q, _LEAST), _MOST)
-    return math.log(q) - math.log1p(-q)
-
-
-def _drop_slot(k, K, slots):
-    """Those behind it move up."""
-    for j in range(k, K - 1):
-        for d in range(slots.mean.shape[1]):
-            slots.mean[j, d] = slots.mean[j + 1, d]
-        for d in range(slots.rows.shape[1]):
-            slots.rows[j, d] = slots.rows[j + 1, d]
-        slots.counts[j] = slots.counts[j + 1]
-        slots.exists[j] = slots.exists[j + 1]
-        slots.age[j] = slots.age[j + 1]
-        slots.number[j] = slots.number[j + 1]
-    for i in range(K):
-        for j in range(k, K - 1):
-            slots.together[i, j] = slots.together[i, j + 1]
-    for i in range(k, K - 1):
-        for j in range(K):
-            slots.together[i, j] = slots.together[i + 1, j]
-    for j in range(K):
-        slots.together[K - 1, j] = slots.together[j, K - 1] = 0.0
-    slots.counts[K - 1] = slots.exists[K - 1] = slots.age[K - 1] = 0.0
-    for d in range(slots.mean.shape[1]):
-        slots.mean[K - 1, d] = 0.0
-    for d in range(slots.rows.shape[1]):
-        slots.rows[K - 1, d] = 0.0
-
-
 def _filter_rows(X, at, K, slots, totals, law, plan, notes):
     """Take in the rows of X from number `at` on, until there is no more room for features or notes.
 
@@ -251,37 +170,12 @@ def _filter_rows(X, at, K, slots, totals, law, plan, notes):
     n_notes = 0
     row = at
     while row < X.shape[0]:
-        if room < K + _CANDIDATES or notes.shape[0] < n_notes + room:
+        if room < K + CANDIDATES or notes.shape[0] < n_notes + room:
             break
-        # the weight of what came before
-        keep = plan.keep
-        if keep < 1.0:
-            totals.weight[0] *= keep
-            totals.error[0] *= keep
-            totals.n_cells[0] *= keep
-            for k in range(K):
-                slots.counts[k] *= keep
-                slots.exists[k] *= keep
-                slots.age[k] *= keep
-                for d in range(W):
-                    fewer = keep * slots.rows[k, d]
-                    shrink = (keep * (ridge + slots.rows[k, d])) / (ridge + fewer)
-                    if W > 1:
-                        slots.mean[k, d] *= shrink
-                    else:
-                        for e in range(n_dims):
-                            slots.mean[k, e] *= shrink
-                    slots.rows[k, d] = fewer
-                for j in range(K):
-                    slots.together[k, j] *= keep
+        if plan.keep < 1.0:
+            lose_weight(slots, totals, K, plan.keep, ridge)
         before = law.concentration + totals.weight[0]
-        row_births(
-            law.births, slots.exists, K, _CANDIDATES, law.mass * law.concentration / before, births, below, order, tails
-        )
-        for k in range(K + _CANDIDATES):
-            # eq: S22.filter-prior
-            q[k] = min(max(births[k] + (slots.counts[k] / before if k < K else 0.0), 0.0), 1.0)
-            log_odds[k] = as_log_odds(q[k])
+        row_odds(slots, K, before, law, q, log_odds, births, below, order, tails)
         # the cells that are seen, side by side
         n_seen = 0
         for d in range(n_dims):
@@ -314,7 +208,7 @@ def _filter_rows(X, at, K, slots, totals, law, plan, notes):
             start_bits(
                 x, K, n_seen, mean, r, b, q, log_odds, square, spread, law.noise, plan.n_inner, plan.tol, first, second
             )
-        while n_all < min(K + _CANDIDATES, plan.most) and n_seen > 0:
+        while n_all < min(K + CANDIDATES, plan.most) and n_seen > 0:
             k = n_all
             total = 0.0
             for i in range(n_seen):
@@ -323,7 +217,7 @@ def _filter_rows(X, at, K, slots, totals, law, plan, notes):
             p = q[k]
             if plan.seeks:
                 p = as_chance(log_odds[k] + n_seen * start + pull * total)
-            if p < _NONE:
+            if p < NONE:
                 break
             b[k] = p
             share[k] = 1.0
@@ -359,63 +253,15 @@ def _filter_rows(X, at, K, slots, totals, law, plan, notes):
             n_all, n_seen, mean, old, weight[:, :width], share, used, r, b, log_odds, square, spread, law.noise
         )
         # what the row leaves
+        open_slots(slots, K, n_all)
         for k in range(n_all):
-            p = b[k]
-            if k < K:
-                count, exists = slots.counts[k], slots.exists[k]
-            else:
-                count = exists = 0.0
-                for d in range(n_dims):
-                    slots.mean[k, d] = 0.0
-                for d in range(W):
-                    slots.rows[k, d] = 0.0
-                for j in range(n_all):
-                    slots.together[k, j] = slots.together[j, k] = 0.0
-                slots.age[k] = 0.0
-                slots.number[k] = -1
             for i in range(n_seen):
                 slots.mean[k, seen[i]] = mean[k, i]
             for i in range(width):
                 # with the whole share weight + p
                 w = 1.0 / (share[k] / (weight[k, i] + used[k]) + (1.0 - share[k]) / weight[k, i])
                 slots.rows[k, seen[i] if W > 1 else 0] = max(w - ridge, 0.0)
-            if law.births == COMONOTONE:
-                taken = count / before
-                # eq: own.existence
-                rest = (exists - taken) / (1.0 - q[k]) if q[k] < 1.0 else 1.0
-                exists = p + (1.0 - p) * rest
-                exists = min(max(exists, (count + p) / (before + 1.0), 0.0), 1.0)
-            else:
-                # eq: S22.existence
-                exists = 1.0 - (1.0 - exists) * (1.0 - p)
-            slots.counts[k], slots.exists[k] = count + p, exists
-            slots.age[k] += 1.0
-        for k in range(n_all):
-            for j in range(n_all):
-                slots.together[k, j] += b[k] * b[j] if j != k else b[k]
-        for k in range(n_all - 1, -1, -1):
-            if slots.number[k] < 0 and b[k] < _NONE:  # it did not hold
-                drop_slot(k, n_all, slots)
-                n_all -= 1
-        for k in range(n_all):
-            if slots.number[k] < 0:
-                slots.number[k] = int(totals.n_born[0])
-                totals.n_born[0] += 1.0
-                notes[n_notes, 0], notes[n_notes, 1] = totals.n_rows[0], BORN
-                notes[n_notes, 2], notes[n_notes, 3] = slots.number[k], slots.counts[k]
-                n_notes += 1
-        for k in range(n_all - 1, -1, -1):
-            # eq: own.fading
-            part = slots.counts[k] / (law.concentration + slots.age[k])
-            if part < plan.fade or slots.exists[k] < plan.fade:
-                notes[n_notes, 0], notes[n_notes, 1] = totals.n_rows[0], FADED
-                notes[n_notes, 2], notes[n_notes, 3] = slots.number[k], part
-                n_notes += 1
-                drop_slot(k, n_all, slots)
-                n_all -= 1
-        K = n_all
-        totals.n_rows[0] += 1.0
-        totals.weight[0] += 1.0
+        K, n_notes = settle_row(b, q, K, n_all, before, slots, totals, law, plan.fade, notes, n_notes)
         totals.error[0] += error
         totals.n_cells[0] += n_seen
         totals.bound[0] += bound
@@ -423,12 +269,9 @@ def _filter_rows(X, at, K, slots, totals, law, plan, notes):
     return row, K, n_notes
 
 
-as_chance = jit(_chance)
 scan_bits = jit(_scan_bits)
 scan_means = jit(_scan_means)
 bits_bound = jit(_bits_bound)
 start_bits = jit(_start_bits)
 row_bound = jit(_row_bound)
-as_log_odds = jit(_log_odds)
-drop_slot = jit(_drop_slot)
 filter_rows = jit(_filter_rows)

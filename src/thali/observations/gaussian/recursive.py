@@ -5,7 +5,7 @@ Learned variances are points that suit the rows so far (`in_order`); q(A) follow
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from thali.core.registry import stored
 from thali.core.spec import is_distribution
 from thali.errors import InvalidParameterError
 from thali.kernels.bits import row_births
-from thali.kernels.bits.recursive_rows import Law, Plan, Slots, Totals, filter_rows
+from thali.kernels.bits.recursive_rows import filter_rows
+from thali.kernels.bits.recursive_slots import Law, Plan, Slots, Totals
 from thali.observations.gaussian.codebook import GaussianCodebook
 from thali.observations.gaussian.mean_field.point_variances import best_variance
 from thali.observations.gaussian.model import GaussianModel
@@ -67,7 +68,14 @@ class RecursiveGaussian(Engine):
 
     model: GaussianModel
 
-    def check_recursive(self) -> None:
+    recipes: ClassVar[tuple[str, ...]] = ("residual", "paper")  # that it knows
+
+    def check_recursive(self, plan: RowPlan) -> None:
+        if plan.recipe not in self.recipes:
+            raise InvalidParameterError(
+                f"{type(self.model).__name__} has no recipe {plan.recipe!r}: features and weights that all begin at "
+                f"their priors, at zero, stay there. Use {' or '.join(map(repr, self.recipes))}."
+            )
         for name, kind, remedy in (
             ("noise_var", PerDim, "give an array with one per dim, or learn one level: InverseGamma(...)"),
             ("offset", NormalOffset, "give a vector, such as the mean of each dim of some rows"),
@@ -92,7 +100,7 @@ class RecursiveGaussian(Engine):
             np.zeros((0, 0)), wide, 0, 0.0, 0.0, 0.0, 0.0, 0,
         )  # fmt: skip
 
-    def known_of(self, X: Array, z_prob: Array) -> RecursiveFeatures:
+    def known_of(self, X: Array, z_prob: Array, codes: Array) -> RecursiveFeatures:
         """Features in order of appearance; their means are the joint optimum given the bits: eq: own.batch-features."""
         start = self.nothing_known(X.shape[1])
         first = np.argmax(z_prob > 0.5, axis=0)
@@ -159,7 +167,7 @@ class RecursiveGaussian(Engine):
         slots = _with_room(known, K + _ROOM)
         told = np.empty((8 * len(slots.counts), 4))
         while at < len(Y):
-            at, K, n = filter_rows(Y, at, K, slots, totals, fixed_law, how, told)
+            at, K, n = self._rows(Y, at, K, slots, totals, fixed_law, how, told)
             notes += [EventNote(int(r), int(kind), int(k), float(v)) for r, kind, k, v in told[:n]]
             if at < len(Y) and len(slots.counts) < K + _ROOM // 2:
                 slots = Slots(*(_grown(array, 2 * len(array), square=array is slots.together) for array in slots))
@@ -175,6 +183,9 @@ class RecursiveGaussian(Engine):
             weight=float(totals.weight[0]), error=float(totals.error[0]), n_cells=float(totals.n_cells[0]),
             bound=float(totals.bound[0]), n_born=int(totals.n_born[0]),
         )  # fmt: skip
+
+    def _rows(self, *arguments: Any) -> tuple[int, int, int]:
+        return filter_rows(*arguments)  # type: ignore[no-any-return]
 
     # ---- order
 

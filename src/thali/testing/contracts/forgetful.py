@@ -87,7 +87,7 @@ def _check_sound(inference: Any, model: Model, state: Any, n_dims: int) -> None:
 
 def check_recursive_rows(example: Example) -> None:
     engine, X = example.observation.engine(RecursiveRows), example.holes
-    engine.check_recursive()  # or it refuses, in words
+    engine.check_recursive(_PLAN)  # or it refuses, in words
     with contract("nothing_known must have no rows and no features."):
         nothing = engine.nothing_known(example.n_dims)
         assert nothing.n_rows == len(nothing.counts) == 0, f"It has {nothing.n_rows} rows."
@@ -109,7 +109,7 @@ def check_recursive_rows(example: Example) -> None:
         assert len(set(known.number.tolist())) == len(known.number), "Two features have one number."
     with contract("known_of must have these features, and in_order must keep the rows."), unchanged(X=rows):
         z_prob = np.tile(np.eye(len(X))[:, :2], (5, 1))
-        given = engine.known_of(rows, z_prob)
+        given = engine.known_of(rows, z_prob, z_prob)
         assert np.allclose(np.sort(given.counts), np.sort(z_prob.sum(axis=0))), f"counts are {given.counts}."
         tidy, _ = engine.in_order(given, _LAW, _PLAN)
         assert tidy.n_rows == len(rows), f"It has {tidy.n_rows} of {len(rows)} rows."

@@ -35,14 +35,15 @@ class RecursiveRows(Protocol):
     `exists`, `number` (one for each feature), `bound`, and `observation`, the concrete model. All methods are pure.
     """
 
-    def check_recursive(self) -> None:
-        """An error if something is learned that cannot be in a stream."""
+    def check_recursive(self, plan: RowPlan) -> None:
+        """An error if something is learned that cannot be in a stream, or the recipe is not known."""
 
     def nothing_known(self, n_dims: int) -> Known:
         """Before the first row; learned hyperparameters are at the centre of their priors."""
 
-    def known_of(self, X: Array, z_prob: Array) -> Known:
-        """After these rows, if they have features with these probabilities: where a filter may begin."""
+    def known_of(self, X: Array, z_prob: Array, codes: Array) -> Known:
+        """After these rows, if they have features with these probabilities and expected codes: where a filter may
+        begin."""
 
     def filter_rows(self, known: Known, X: Array, law: RowLaw, plan: RowPlan) -> tuple[Known, list[EventNote]]:
         """(what is known after the rows of X, what happened to features). It does not depend on batches."""
