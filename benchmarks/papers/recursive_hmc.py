@@ -49,7 +49,7 @@ def sample_bits(problem: Problem, seed: int, n_warmup: int, n_draws: int) -> Arr
         Z = jax.lax.fori_loop(0, K, one, gibbs_sites["Z"].astype(X.dtype))
         return {"Z": Z.astype(gibbs_sites["Z"].dtype)}
 
-    kernel = HMCGibbs(HMC(model, num_steps=10), gibbs_fn=draw_bits, gibbs_sites=["Z"])
+    kernel = HMCGibbs(HMC(model, num_steps=10, trajectory_length=None), gibbs_fn=draw_bits, gibbs_sites=["Z"])
     chain = MCMC(kernel, num_warmup=n_warmup, num_samples=n_draws, progress_bar=False)
     chain.run(jax.random.PRNGKey(seed))
     return np.asarray(chain.get_samples()["Z"])

@@ -67,6 +67,10 @@ Array = np.ndarray
 Entry = dict[str, Any]
 
 
+def is_stream(name: str) -> bool:
+    return name in stream_methods() or name in (KEPT, "particle filter")
+
+
 def run_methods(problem: Problem, methods: dict[str, Method], seed: int, record: Record, key: tuple[Any, ...]) -> None:
     for name, method in methods.items():
         if (problem.concentration != 1.0 and not method.two_parameters) or (name == KEPT and max(key) > FEW):
@@ -153,7 +157,7 @@ def show_scores(key: tuple[float, float], entries: list[Entry]) -> None:
     show_table(f"alpha {key[0]:g}, beta {key[1]:g}", ["method", "score", f"minus {RIBP}", "K", "s"], cells)
 
 
-def show_summary(entries: list[Entry], streams: list[str]) -> None:
+def show_summary(entries: list[Entry]) -> None:
     """By (alpha, beta): ours against the recipe, and the best batch method against ours."""
     cells = []
     for key in dict.fromkeys((e["alpha"], e["beta"]) for e in entries):
@@ -162,7 +166,7 @@ def show_summary(entries: list[Entry], streams: list[str]) -> None:
         off = {name: mean_error(differences(mine, name, RIBP)) for name in names}
         recipe = off.get(RECIPE, (np.nan, np.nan))
         line = [f"{key[0]:g}, {key[1]:g}", f"{-recipe[0]:+.3f} +- {recipe[1]:.3f}"]
-        for group in ([n for n in names if n in streams and n != RECIPE], [n for n in names if n not in streams]):
+        for group in ([n for n in names if is_stream(n) and n != RECIPE], [n for n in names if not is_stream(n)]):
             best = max(group, key=lambda name: off[name][0], default=None)
             line.append("" if best is None else f"{best}: {off[best][0]:+.3f} +- {off[best][1]:.3f}")
         cells.append(line)
@@ -218,7 +222,7 @@ def main(arguments: list[str] | None = None) -> int:
     for key in dict.fromkeys((e["alpha"], e["beta"]) for e in scores):
         show_scores(key, [e for e in scores if (e["alpha"], e["beta"]) == key])
     if scores:
-        show_summary(scores, list(streams))
+        show_summary(scores)
     if "recovery" in options.parts:
         show_recovery([e for e in record.entries if e["part"] == "recovery"])
     return 0
