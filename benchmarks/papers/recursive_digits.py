@@ -73,7 +73,10 @@ def agreement(shared: Array, confused: Array) -> tuple[float, float]:
     pairs = np.triu_indices(n, 1)
     both = confused + confused.T
     found = float(spearmanr(shared[pairs], both[pairs]).statistic)
-    others = [spearmanr(shared[np.ix_(p, p)][pairs], both[pairs]).statistic for p in map(list, itertools.permutations(range(n)))]
+    others = [
+        spearmanr(shared[np.ix_(p, p)][pairs], both[pairs]).statistic
+        for p in map(list, itertools.permutations(range(n)))
+    ]
     return found, float(np.mean(np.array(others) >= found - 1e-12))
 
 
@@ -172,7 +175,14 @@ def main(arguments: list[str] | None = None) -> int:
     cells = []
     for name in methods():
         mine = [e for e in record.entries if e["method"] == name]
-        figures = (("k", ".1f"), ("each", ".1f"), ("seconds", ".1f"), ("contrast", ".2f"), ("rank", ".2f"), ("chance", ".3f"))
+        figures = (
+            ("k", ".1f"),
+            ("each", ".1f"),
+            ("seconds", ".1f"),
+            ("contrast", ".2f"),
+            ("rank", ".2f"),
+            ("chance", ".3f"),
+        )
         cells.append([name, *(f"{np.mean([e[key] for e in mine]):{form}}" for key, form in figures)])
     show_table(f"{n_rows} odd digits", heads, cells)
     if options.picture is not None:

@@ -213,7 +213,9 @@ def main(arguments: list[str] | None = None) -> int:
         for seed, key in itertools.product(range(n_sets if chosen else 0), [*one, *nine]):
             problem = synthetic(seed, n_rows, N_TEST, options.dims, *key, noise_var=options.noise)
             run_references(problem, seed, record, key, batches=key in one and "batches" in options.parts)
-            run_methods(problem, {n: m for n, m in chosen.items() if key in one or n in (RIBP, RECIPE)}, seed, record, key)
+            run_methods(
+                problem, {n: m for n, m in chosen.items() if key in one or n in (RIBP, RECIPE)}, seed, record, key
+            )
         if "recovery" in options.parts:
             dims, checkpoints = (RECOVERY_DIMS[:2], CHECKPOINTS[:2]) if options.quick else (RECOVERY_DIMS, CHECKPOINTS)
             for n_dims, seed in itertools.product(dims, range(n_sets)):

@@ -152,7 +152,13 @@ def show_times(entries: list[Entry]) -> None:
             continue
         values = [e["rows"] if what == "N" else e[what] for e in mine]
         lines = [
-            [f"{v:g}", f"{e['seconds']:.2f}", f"{1e6 * e['seconds'] / e['rows']:.0f}", str(e["k"]), f"{e['expected']:.1f}"]
+            [
+                f"{v:g}",
+                f"{e['seconds']:.2f}",
+                f"{1e6 * e['seconds'] / e['rows']:.0f}",
+                str(e["k"]),
+                f"{e['expected']:.1f}",
+            ]
             for v, e in zip(values, mine, strict=True)
         ]
         show_table(f"One pass against {what}", [what, "s", "us a row", "K", "expected by the prior"], lines)
