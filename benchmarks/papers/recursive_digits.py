@@ -3,17 +3,16 @@
     python benchmarks/papers/recursive_digits.py [--data FOLDER] [--quick] [--rows 3000] [--noise 0.02] [--seeds 2]
                                                  [--picture PATH] [--json PATH]
 
-Schaeffer, Du, Liu & Fiete (2022), Section 5.3. Odd digits of `mnist_10k.npz`, pooled to 14 x 14 with white at 1, in random
-order. The paper gives neither hyperparameters nor the number of digits. Here alpha = 2, beta = 1, a known noise variance
-(`--noise`; with a learned one the number of features runs away on such data), and a feature variance of the mean square
-of a pixel. 1000 further digits are encoded after the pass: shares are means over pairs of different digits, of the
-features that either has (`thali.metrics.shared_features`, relative). Beside it the confusion matrix of a classifier of
-those digits, trained on the others: scikit-learn's support vector machine in place of the paper's convolutional network
-(MNIST is not confused often enough otherwise: it sees as many digits as the paper's does not say, so few are given,
-`CLASSIFIED`). `agreement` is the rank correlation of the ten pairs of classes: shared features against both ways of
-confusion; a permutation of the classes gives what it is by chance.
+Schaeffer, Du, Liu & Fiete (2022), Section 5.3. Odd digits of `mnist_10k.npz`, pooled to 14 x 14 with white at 1, in
+random order. The paper gives neither hyperparameters nor the number of digits. Here alpha = 2, beta = 1, a fixed noise
+variance (`--noise`: the number of features depends on it), and a feature variance of the mean square of a pixel. 1000
+further digits are encoded after the pass: shares are means over pairs of different digits, of the features that either
+has (`thali.metrics.shared_features`, relative). Beside it the confusion matrix of a classifier: scikit-learn's support
+vector machine in place of the paper's convolutional network. It is given 300 digits only, since with many there are
+hardly any mistakes to compare with. `agreement` is the rank correlation over the ten pairs of classes: shared features
+against confusion in both ways; `by chance` is the share of the permutations of the classes that agree as well.
 
-Methods: R-IBP as it comes and the paper's recipe, in one pass; mean field with all rows at once; PCA with as many
+Methods: R-IBP from the first row and the paper's recipe, in one pass; mean field with all rows at once; PCA with as many
 components, whose codes are on where they are above their mean. See benchmarks/README.md.
 """
 
@@ -161,7 +160,8 @@ def main(arguments: list[str] | None = None) -> int:
                     shared = shared_features(presence, label, relative=True)
                     rank, chance = agreement(shared, confused)
                     record.add({
-                        "method": name, "seed": seed, "k": presence.shape[1], "each": float(presence.sum(axis=1).mean()),
+                        "method": name, "seed": seed, "k": presence.shape[1],
+                        "each": float(presence.sum(axis=1).mean()),
                         "seconds": seconds, "rank": rank, "chance": chance, "contrast": contrast(shared),
                         "shared": shared.tolist(),
                     })  # fmt: skip

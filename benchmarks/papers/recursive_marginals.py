@@ -12,9 +12,9 @@ The second table is about the filter (Eq. 5), which the recursion becomes with d
 there are so far: the paper takes a Poisson variable. Here rows say nothing, so that the filter's P(z_nk = 1) should
 stay the marginals: `features` is what it expects after 200 rows, `off` the largest difference of a marginal. Births:
 `poisson` (printed), `independent` (exact law of independent features), `comonotone` (a feature exists only if those
-before it do), each with existence as printed, 1 - prod (1 - b), or by Bayes' rule. (`anchored`, which takes all features
-that it knows for certain, is for rows that do say something.) `recursion.absorb` has some of the pairs, the others are
-here.
+before it do), each with existence as printed, 1 - prod (1 - b), or by Bayes' rule. (`anchored`, which takes all
+features that it knows for certain, is for rows that do say something.) `recursion.absorb` has some of the pairs, the
+others are here.
 
 The third: the law of the number of features for independent ones of probability e, against a Poisson law: total
 variation, and the bound of Le Cam, sum e^2, which is none as soon as features are established. See

@@ -2,8 +2,8 @@
 
     python benchmarks/papers/recursive_omniglot.py [--data FOLDER] [--quick] [--rows 2000] [--json PATH]
 
-Schaeffer, Du, Liu & Fiete (2022), Section 5.5. Omniglot characters (`omniglot_small1.npz`: 136 characters of 5 alphabets
-by 20 drawers), in random order. The paper gives them to a pretrained variational autoencoder and fits its latent means;
+Schaeffer, Du, Liu & Fiete (2022), Section 5.5. Omniglot (`omniglot_small1.npz`: 136 characters of 5 alphabets by
+20 drawers), in random order. The paper gives them to a pretrained variational autoencoder and fits its latent means;
 here the scores on 40 principal components (of the training rows), divided by one number, take their place, as there is
 no autoencoder without a further dependency. Principal scores are uncorrelated, so that factor analysis has less to say
 of them than of pixels: judge the order of the methods, not the levels.

@@ -120,7 +120,7 @@ def stream_methods() -> dict[str, Method]:
     published = {"start": "uniform", "features": "independent", "n_inner": 20}
     declared = StreamingMeanField(batch_size=10, **published)
     as_run = StreamingMeanField(batch_size=1, forgetting=1e-12, delay=0.0, **published | {"n_inner": 5})
-    return recursive_methods() | {
+    return {
         "streaming finite, forgetting all": Method(lambda p: (finite(p), as_run), streams=True),
         "streaming infinite, forgetting all": Method(lambda p: (sticks(p), as_run), streams=True),
         "streaming finite, rho = 1": Method(lambda p: (finite(p), declared), streams=True),

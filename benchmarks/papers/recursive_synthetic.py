@@ -1,7 +1,7 @@
 """Streams, batches and samplers on linear-Gaussian data with known hyperparameters (Figures 5 and 6).
 
     python benchmarks/papers/recursive_synthetic.py [--quick] [--sets 4] [--rows 200] [--dims 25] [--noise 1.0]
-                                                    [--parts streams,batches,recovery] [--json PATH]
+                                                    [--parts recursive,streams,batches,recovery] [--json PATH]
 
 Schaeffer, Du, Liu & Fiete (2022), Section 5.2. Z ~ IBP(alpha, beta), features and noise normal; all methods know all
 hyperparameters. The score is the mean log density of 100 further rows of the same restaurant, each given the training
@@ -11,13 +11,13 @@ summed, the others estimated by importance sampling. With many more features tha
 10 dims, noise variance .25) no estimator of ours is reliable, so the noise variance is 1 and there are 25 dims.
 
 Methods: `R-IBP` is RecursiveIBP from the first row on; as it comes it keeps 100 rows first, half of these data, and
-begins with a mean field of them (with small alpha only: that takes long). `R-IBP, the paper's recipe` starts rows at the
-prior, does a fixed number of sweeps and averages features as printed. `streaming` are those of Widjaja & Doshi-Velez (`StreamingMeanField`, uniform
-start) in the setting with which the authors ran them, which forgets everything at each row, and with rho = 1 in
-batches of ten, as they declare. Batch methods see all rows at once, again and again. Mean field has no concentration:
-with beta other than 1 it is left out. HMC within Gibbs is NumPyro's, where it is installed (two data sets, small alpha). `features known` is told
-the features. `minus R-IBP` is the mean difference over the data sets with its standard error; seconds are wall time of
-a fit on one thread, compiled before.
+begins with a mean field of them (with small alpha only: that takes long). `R-IBP, the paper's recipe` starts rows at
+the prior, does a fixed number of sweeps and averages features as printed. `streaming` are those of Widjaja &
+Doshi-Velez (`StreamingMeanField`, uniform start) in the setting with which the authors ran them, which forgets
+everything at each row, and with rho = 1 in batches of ten, as they declare. Batch methods see all rows at once, again
+and again. Mean field has no concentration: with beta other than 1 it is left out. HMC within Gibbs is NumPyro's, where
+it is installed (two data sets, small alpha). `features known` is told the features. `minus R-IBP` is the mean
+difference over the data sets with its standard error; seconds are wall time of a fit on one thread, compiled before.
 
 The last part is Figure 6: number of features found by R-IBP in one pass, and how many of those that the rows so far
 have are matched by a cosine above .95, by number of dims. See benchmarks/README.md.
@@ -48,6 +48,7 @@ from benchmarks.papers.recursive_parts import (
     fit,
     measured,
     ordinary,
+    recursive_methods,
     stream_methods,
     synthetic,
     truth_known,
@@ -62,13 +63,13 @@ N_SWEEPS, N_HMC, HMC_SETS = 400, (200, 200), 2
 FEW = 2.0  # alpha up to which slow methods take part
 RECOVERY_DIMS, CHECKPOINTS = (5, 10, 25, 50, 100), (50, 100, 200, 500, 1000)
 RECOVERY_MASS, RECOVERY_NOISE, MATCHED = 2.0, 0.25, 0.95
-PARTS = ["streams", "batches", "recovery"]
+PARTS = ["recursive", "streams", "batches", "recovery"]
 Array = np.ndarray
 Entry = dict[str, Any]
 
 
 def is_stream(name: str) -> bool:
-    return name in stream_methods() or name in (KEPT, "particle filter")
+    return name in (recursive_methods() | stream_methods()) or name in (KEPT, "particle filter")
 
 
 def run_methods(problem: Problem, methods: dict[str, Method], seed: int, record: Record, key: tuple[Any, ...]) -> None:
@@ -122,7 +123,7 @@ def recover(n_dims: int, seed: int, checkpoints: tuple[int, ...], record: Record
     assert problem.features is not None
     for n in checkpoints:
         if not record.has("recovery", n_dims, n, seed, RIBP):
-            model = fit(problem._replace(train=problem.train[:n]), stream_methods()[RIBP], seed)
+            model = fit(problem._replace(train=problem.train[:n]), recursive_methods()[RIBP], seed)
             used = problem.Z[:n].any(axis=0)
             record.add({
                 "part": "recovery", "alpha": n_dims, "beta": n, "method": RIBP, "seed": seed,
@@ -205,9 +206,9 @@ def main(arguments: list[str] | None = None) -> int:
     record.about = {"machine": machine()}
     if not recursive_hmc.INSTALLED and "batches" in options.parts:
         print("HMC within Gibbs is left out: numpyro is not installed")
-    streams, batches = stream_methods(), batch_methods(n_sweeps)
     with threadpool_limits(1, "blas"):
-        chosen = (streams if "streams" in options.parts else {}) | (batches if "batches" in options.parts else {})
+        groups = {"recursive": recursive_methods(), "streams": stream_methods(), "batches": batch_methods(n_sweeps)}
+        chosen = {name: method for part in options.parts for name, method in groups.get(part, {}).items()}
         for method in chosen.values():  # compiles
             fit(synthetic(0, 20, 1, options.dims, *one[0]), method, 0)
         for seed, key in itertools.product(range(n_sets if chosen else 0), [*one, *nine]):

@@ -135,7 +135,8 @@ def show_sweep(name: str, entries: list[Entry]) -> None:
         best = runs[int(np.argmax(scores))]
         low, middle, high = np.quantile(scores, [0.25, 0.5, 0.75])
         at = "" if best["alpha"] is None else (
-            f"alpha {best['alpha']:g}, beta {best['beta']:g}, features {best['feature_var']:g}, noise {best['noise_var']:g}"
+            f"alpha {best['alpha']:g}, beta {best['beta']:g}, "
+            f"features {best['feature_var']:g}, noise {best['noise_var']:g}"
         )  # fmt: skip
         cells.append([
             method, str(len(runs)), f"{low:.2f}", f"{middle:.2f}", f"{high:.2f}", f"{scores.max():.2f}", str(best["k"]),

@@ -11,9 +11,9 @@ refits all features by least squares after the pass. Both start without features
 Part 1 compares one pass of either over random sets (20 to 40 rows, 3 dims, 2 or 3 features, with and without noise):
 how often Z and A agree; Z with a single sweep over the bits of a row, as BP-means has, in place of sweeps until nothing
 changes (`one sweep`), and with features that stay within the pass (`A stays`); only with both it must be the same. Then
-which has the lower objective, and how often `BPMeans`, which passes until nothing changes, is lower than both. Part 2 runs RecursiveIBP at falling noise variances beside the
-recursion, row for row: the same number of features, and the largest difference of a feature. It starts from the first
-row. Part 3: started at its prior, as printed, the new feature of the first row gets sigma^2 / q of its pull, and
+which has the lower objective, and how often `BPMeans`, which passes until nothing changes, is lower than both. Part 2
+runs RecursiveIBP from the first row at falling noise variances: how many features it ends with, those of the recursion,
+and the largest difference of a feature from the nearest of the recursion. Part 3: started at its prior, as printed, the new feature of the first row gets sigma^2 / q of its pull, and
 q = 1 - exp(-alpha) vanishes faster than sigma^2: the series of the proof diverges and no feature is ever made.
 See benchmarks/README.md.
 """
@@ -58,7 +58,7 @@ def bits(x: Array, z: Array, A: Array, *, n_sweeps: int) -> Array:
 
 
 def one_pass(X: Array, *, averages: bool, n_sweeps: int, refit: bool) -> tuple[Array, Array]:
-    """Z and A after one pass from no features: features average what is left of their rows, or stay; and are refitted."""
+    """Z and A after one pass from no features, which average what is left of their rows, or stay; or are refitted."""
     A, Z, counts = np.zeros((0, X.shape[1])), np.zeros((len(X), 0)), np.zeros(0)
     for n, x in enumerate(X):
         z = bits(x, np.zeros(len(A)), A, n_sweeps=n_sweeps)
