@@ -12,7 +12,7 @@ vector machine in place of the paper's convolutional network. It is given 300 di
 hardly any mistakes to compare with. `agreement` is the rank correlation over the ten pairs of classes: shared features
 against confusion in both ways; `by chance` is the share of the permutations of the classes that agree as well.
 
-Methods: R-IBP from the first row and the paper's recipe, in one pass; mean field with all rows at once; PCA with as many
+Methods: R-IBP from the first row and the paper's recipe, in one pass; mean field with all rows at once; PCA with 20
 components, whose codes are on where they are above their mean. See benchmarks/README.md.
 """
 

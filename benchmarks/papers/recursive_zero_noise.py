@@ -13,8 +13,9 @@ how often Z and A agree; Z with a single sweep over the bits of a row, as BP-mea
 changes (`one sweep`), and with features that stay within the pass (`A stays`); only with both it must be the same. Then
 which has the lower objective, and how often `BPMeans`, which passes until nothing changes, is lower than both. Part 2
 runs RecursiveIBP from the first row at falling noise variances: how many features it ends with, those of the recursion,
-and the largest difference of a feature from the nearest of the recursion. Part 3: started at its prior, as printed, the new feature of the first row gets sigma^2 / q of its pull, and
-q = 1 - exp(-alpha) vanishes faster than sigma^2: the series of the proof diverges and no feature is ever made.
+and the largest difference of a feature from the nearest of the recursion. Part 3: started at its prior, as printed, the
+new feature of the first row gets q / sigma^2 as its pull, and q = 1 - exp(-alpha) vanishes faster than sigma^2: the
+series of the proof diverges and no feature is ever made.
 See benchmarks/README.md.
 """
 
