@@ -136,7 +136,7 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """
         with as_before_if_it_fails(self):
             outcome = self._adopt(self._fitting().fit(X, heldout))
-        return self._told(outcome, judged=not forgets_rows(self.inference))
+        return self._told(outcome)
 
     @available_if(lambda self: takes_batches(self.inference))
     def partial_fit(self, X: Any, y: Any = None) -> Self:
@@ -159,7 +159,7 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Itself, once an error was raised that ended a stream, or the warnings were given."""
         if outcome.error is not None:
             raise outcome.error
-        warn_of(self, outcome.words, judged=judged)
+        warn_of(self, outcome.words, judged=judged and not forgets_rows(self.inference))
         return self
 
     def set_params(self, **params: Any) -> Self:

@@ -210,7 +210,7 @@ def engine(observation=FIXED["observation"]):
 def test_features_of_given_bits_are_the_joint_optimum():
     X, _ = rows(40, missing=0.2)
     z = np.random.default_rng(1).random((40, 3))
-    known = engine().known_of(X, z, z)
+    known = engine().known_of(X, z, z, FIXED["observation"])
     seen = ~np.isnan(X)
 
     def error(mean):
@@ -230,12 +230,14 @@ def test_doubles_and_sums_are_merged():
     bits = np.repeat(np.eye(4), [30, 30, 10, 10], axis=0)
     X = bits @ np.array([a, b, a, a + b]) + 0.1 * np.random.default_rng(0).standard_normal((80, 4))
     law, plan = RowLaw(1.5, 1.0, "anchored"), RecursiveIBP().plan
-    known, notes = engine().in_order(engine().known_of(X, bits, bits), law, plan)
+    known, notes = engine().in_order(engine().known_of(X, bits, bits, FIXED["observation"]), law, plan)
     assert known.number.tolist() == [0, 1]
     np.testing.assert_allclose(known.mean, [a, b], atol=0.2)
     np.testing.assert_allclose(known.counts, [50, 40])
     assert [(KINDS[note.kind], note.feature) for note in notes] == [("merged", 2), ("merged", 3)]
-    apart, notes = engine().in_order(engine().known_of(X + bits[:, 2:3] * [0, 0, 0, 3.0], bits, bits), law, plan)
+    apart, notes = engine().in_order(
+        engine().known_of(X + bits[:, 2:3] * [0, 0, 0, 3.0], bits, bits, FIXED["observation"]), law, plan
+    )
     assert 2 in apart.number.tolist()
 
 
@@ -257,8 +259,6 @@ def test_everything_that_an_estimator_can_do(whole):
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        ({"observation": LinearGaussian(noise_var=PerDim()), "prior": IBP(mass=1.0)}, "cannot learn noise_var"),
-        ({"observation": LinearGaussian(offset=NormalOffset()), "prior": IBP(mass=1.0)}, "cannot learn offset"),
         ({"observation": LinearGaussian(), "prior": IBP(mass=InverseGamma())}, "mass is a number or a Gamma"),
         ({"observation": LinearGaussian(), "prior": IBP(mass=1.0, discount=0.3)}, "no discount"),
     ],
@@ -266,6 +266,19 @@ def test_everything_that_an_estimator_can_do(whole):
 def test_what_cannot_be_learned_is_refused(model, words):
     with pytest.raises(InvalidParameterError, match=words):
         estimator(model).fit(rows(20)[0])
+
+
+def test_noise_of_each_dim_and_an_offset_are_those_of_the_first_rows():
+    X, A = rows(300)
+    unit = np.array([1.0, 1, 2, 1, 1, 1])
+    observation = LinearGaussian(noise_var=PerDim(), offset=NormalOffset())
+    model = estimator({"observation": observation, "prior": IBP()}).fit(unit * X + 20)
+    fixed = model.posterior_.concrete(0, 0).observation
+    np.testing.assert_allclose(fixed.noise_var, 0.25 * unit**2, rtol=0.7)
+    assert fixed.offset.shape == (6,)
+    assert model.n_components_ >= 3
+    with pytest.raises(InvalidParameterError, match="mean field of the first rows"):
+        estimator({"observation": observation, "prior": IBP()}, n_start=0).fit(X)
 
 
 def test_noise_of_each_dim_and_an_offset_are_taken_into_account():

@@ -433,7 +433,7 @@ MUTANTS = [
     (
         NORMAL,
         RecursiveRows,
-        {"known_of": lambda o, s, X, z, codes: o.known_of(s, X, 0.5 * z, codes)},
+        {"known_of": lambda o, s, X, z, *rest: o.known_of(s, X, 0.5 * z, *rest)},
         "known_of must have these features",
     ),
     (WEIGHTED, calibration.NoiseFloor, {"usual_cells": lambda o, s, a, X: np.nan_to_num(X)}, "usual_cells must have"),

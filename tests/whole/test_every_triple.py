@@ -23,6 +23,7 @@ from thali import (
     MeanField,
     ParticleFilter,
     PoissonGamma,
+    RecursiveIBP,
     SliceSampler,
     SparseFactorAnalysis,
     StickBreakingIBP,
@@ -47,6 +48,7 @@ OTHERS = [
     StochasticMeanField(n_epochs=2, batch_size=6, truncation=3, n_restarts=1, moves=False),
     BPMeans(max_iter=5, n_restarts=2),
     ParticleFilter(n_particles=4),
+    RecursiveIBP(n_start=8),
 ]
 PRIORS = [IBP(), BetaBernoulli(n_features=3), BetaProcess(concentration=2.0, rounds=2), StickBreakingIBP(truncation=4)]
 OBSERVATIONS = [

@@ -28,6 +28,7 @@ from thali import (
     NormalOffset,
     ParticleFilter,
     PerDim,
+    RecursiveIBP,
     SliceSampler,
     StochasticMeanField,
 )
@@ -90,6 +91,13 @@ INFERENCES: dict[type, st.SearchStrategy[Any]] = {
         n_restarts=st.integers(1, 3),
     ),
     ParticleFilter: st.builds(ParticleFilter, n_particles=st.integers(2, 9)),
+    RecursiveIBP: st.builds(
+        RecursiveIBP,
+        births=st.sampled_from(["comonotone", "anchored", "independent", "poisson"]),
+        forgetting=st.sampled_from([1.0, 0.9]),
+        n_start=st.integers(0, 30),
+        recipe=st.sampled_from(["residual", "paper"]),
+    ),
 }
 
 

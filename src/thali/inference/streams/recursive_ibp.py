@@ -108,7 +108,7 @@ class RecursiveIBP(Spec):
     @property
     def plan(self) -> RowPlan:
         tol = self.tol if self.recipe == "residual" else 0.0
-        return RowPlan(self.n_inner, tol, self.forgetting, self.fade_below, self.truncation, self.recipe)
+        return RowPlan(self.n_inner, tol, self.forgetting, self.fade_below, self.truncation, self.n_young, self.recipe)
 
     def begin(self, rng: Generator, model: Model, n_dims: int) -> RecursiveState:
         engine = model.observation.engine(RecursiveRows)
@@ -129,7 +129,9 @@ class RecursiveIBP(Spec):
         z_prob = np.concatenate([np.asarray(part.z_prob, dtype=float) for part in best.local])
         codes = np.concatenate([rows.expected_codes(part) for part in best.local])
         there = (z_prob > _THERE).any(axis=0)
-        known = model.observation.engine(RecursiveRows).known_of(X, z_prob[:, there], codes[:, there])
+        known = model.observation.engine(RecursiveRows).known_of(
+            X, z_prob[:, there], codes[:, there], rows.concrete(best.q, best.local[0])
+        )
         known = known._replace(bound=float(best.bound))
         state = state._replace(known=known, due=len(X))
         notes = [

@@ -1,7 +1,8 @@
 """What a filter knows of the features of X = offset + Z A + noise: q(A_kd) = N(mean_kd, noise_d / (ridge + rows_kd)),
 ridge = noise / feature variance, rows the expected number of rows with the feature.
 
-Learned variances are points that suit the rows so far (`in_order`); q(A) follows them, as if they had been known.
+Learned variances are points that suit the rows so far (`in_order`); q(A) follows them, as if they had been known. A
+noise level of each dim, or an offset, is fixed at what the rows say with which the filter begins (`known_of`).
 """
 
 import math
@@ -32,6 +33,7 @@ _BIRTHS = {
     "anchored": row_births.ANCHORED,
 }
 _ROOM = 16  # features to begin with, and more at a time
+_SHARE = 0.5  # of the variance of a dim that is noise before any row was seen, where each dim has its own
 _ALIKE = 0.25  # squared distance of features that are one, in units of the noise of a row
 _RARER = 0.5  # a sum of features is none of its own if it is so much rarer than each of them
 _SETTLED = 20.0  # rows of a feature from which its drift is counted
@@ -76,33 +78,33 @@ class RecursiveGaussian(Engine):
                 f"{type(self.model).__name__} has no recipe {plan.recipe!r}: features and weights that all begin at "
                 f"their priors, at zero, stay there. Use {' or '.join(map(repr, self.recipes))}."
             )
-        for name, kind, remedy in (
-            ("noise_var", PerDim, "give an array with one per dim, or learn one level: InverseGamma(...)"),
-            ("offset", NormalOffset, "give a vector, such as the mean of each dim of some rows"),
-        ):
-            if isinstance(getattr(self.model, name), kind):
+        for name, kind in (("noise_var", PerDim), ("offset", NormalOffset)):
+            if isinstance(getattr(self.model, name), kind) and not plan.n_start:
                 raise InvalidParameterError(
-                    f"A filter that forgets its rows cannot learn {name}={kind.__name__}(). "
-                    f"Fix it ({remedy}), or use CollapsedGibbs(), which learns it."
+                    f"{name}={kind.__name__}() is fixed at what a mean field of the first rows finds, and there are "
+                    "none with n_start=0 or recipe='paper'. Give a vector with one number per dim, or n_start=100."
                 )
 
     def nothing_known(self, n_dims: int) -> RecursiveFeatures:
-        values = {
-            name: float(getattr(self.model, name).centre)
-            for name in ("noise_var", "feature_var")
-            if is_distribution(getattr(self.model, name))
-        }
-        if "noise_var" in values:
-            values["noise_var"] = max(values["noise_var"], float(np.mean(self.model.floor(n_dims))))
+        spec, floor = self.model, self.model.floor(n_dims)
+        values: dict[str, Any] = {}
+        if isinstance(spec.noise_var, PerDim):
+            values["noise_var"] = np.maximum(_SHARE * np.broadcast_to(spec.scale, n_dims), floor)
+        elif is_distribution(spec.noise_var):
+            values["noise_var"] = max(float(spec.noise_var.centre), float(np.mean(floor)))
+        if is_distribution(spec.feature_var):
+            values["feature_var"] = float(spec.feature_var.centre)
+        if isinstance(spec.offset, NormalOffset):
+            values["offset"] = np.array(spec.offset.centre, dtype=float)
         none, wide = np.zeros(0), np.zeros((0, n_dims))
         return RecursiveFeatures(
             self.model.updated(**values), wide, np.zeros((0, 1)), none, none, none, np.zeros(0, np.int64),
             np.zeros((0, 0)), wide, 0, 0.0, 0.0, 0.0, 0.0, 0,
         )  # fmt: skip
 
-    def known_of(self, X: Array, z_prob: Array, codes: Array) -> RecursiveFeatures:
+    def known_of(self, X: Array, z_prob: Array, codes: Array, observation: Any) -> RecursiveFeatures:
         """Features in order of appearance; their means are the joint optimum given the bits: eq: own.batch-features."""
-        start = self.nothing_known(X.shape[1])
+        start = self.nothing_known(X.shape[1])._replace(observation=observation)
         first = np.argmax(z_prob > 0.5, axis=0)
         z = np.asarray(z_prob, dtype=float)[:, np.lexsort((-z_prob.sum(axis=0), first))]
         first = np.sort(first)
@@ -237,7 +239,7 @@ class RecursiveGaussian(Engine):
         noise, feature = self._variances(old)
         n_dims = known.mean.shape[1]
         values: dict[str, float] = {}
-        if is_distribution(spec.noise_var):
+        if is_distribution(spec.noise_var) and not isinstance(spec.noise_var, PerDim):
             # eq: own.stream-noise
             floor = float(np.mean(spec.floor(n_dims)))
             values["noise_var"] = best_variance(spec.noise_var, noise, known.n_cells, known.error, floor)
@@ -292,7 +294,7 @@ class RecursiveGaussian(Engine):
 
     def _standard(self, concrete: Any, X: Array) -> Array:
         Y = self.model.from_origin(X)
-        Y = Y if self.model.offset is None else Y - self.model.offset
+        Y = Y if concrete.offset is None else Y - concrete.offset
         scale = concrete.units[1]
         return Y if scale is None else Y / scale
 

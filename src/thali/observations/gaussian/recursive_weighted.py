@@ -31,9 +31,9 @@ class RecursiveWeighted(RecursiveGaussian):
                 f"A filter that forgets its rows has one scale for all weights. Got ard={self.model.ard!r}; use None."
             )
 
-    def known_of(self, X: Array, z_prob: Array, codes: Array) -> RecursiveFeatures:
+    def known_of(self, X: Array, z_prob: Array, codes: Array, observation: Any) -> RecursiveFeatures:
         """Codes are taken as known."""
-        start = self.nothing_known(X.shape[1])
+        start = self.nothing_known(X.shape[1])._replace(observation=observation)
         order = np.lexsort((-z_prob.sum(axis=0), np.argmax(z_prob > 0.5, axis=0)))
         z, V = np.asarray(z_prob, dtype=float)[:, order], np.asarray(codes, dtype=float)[:, order]
         (n, n_dims), K = X.shape, z.shape[1]

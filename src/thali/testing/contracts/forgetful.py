@@ -17,7 +17,7 @@ Array = np.ndarray
 
 _TIMES = 9  # that the rows come again, so that state has time to grow
 _LAW = RowLaw(1.5, 1.0, "anchored")
-_PLAN = RowPlan(10, 1e-6, 1.0, 1e-3, 20, "residual")
+_PLAN = RowPlan(10, 1e-6, 1.0, 1e-3, 20, 10, "residual")
 
 
 def check_forgetful(
@@ -109,7 +109,7 @@ def check_recursive_rows(example: Example) -> None:
         assert len(set(known.number.tolist())) == len(known.number), "Two features have one number."
     with contract("known_of must have these features, and in_order must keep the rows."), unchanged(X=rows):
         z_prob = np.tile(np.eye(len(X))[:, :2], (5, 1))
-        given = engine.known_of(rows, z_prob, z_prob)
+        given = engine.known_of(rows, z_prob, z_prob, nothing.observation)
         assert np.allclose(np.sort(given.counts), np.sort(z_prob.sum(axis=0))), f"counts are {given.counts}."
         tidy, _ = engine.in_order(given, _LAW, _PLAN)
         assert tidy.n_rows == len(rows), f"It has {tidy.n_rows} of {len(rows)} rows."

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from thali.core.codebook import Codebook
 from thali.core.events import EventNote
+from thali.core.observation import Observation
 from thali.core.protocols.engines import Array
 
 Known: TypeAlias = Any  # opaque but for the fields that `RecursiveRows` names: each engine has its own
@@ -25,6 +26,7 @@ class RowPlan(NamedTuple):
     forgetting: float  # share of its weight that each row leaves what came before; 1 forgets nothing
     fade_below: float  # share of the rows since its birth below which a feature is dropped
     most: int  # features at a time
+    n_start: int  # rows with which it begins
     recipe: str  # "residual": new features begin at what the others leave; "paper": all begin at the prior
 
 
@@ -41,9 +43,9 @@ class RecursiveRows(Protocol):
     def nothing_known(self, n_dims: int) -> Known:
         """Before the first row; learned hyperparameters are at the centre of their priors."""
 
-    def known_of(self, X: Array, z_prob: Array, codes: Array) -> Known:
+    def known_of(self, X: Array, z_prob: Array, codes: Array, observation: Observation) -> Known:
         """After these rows, if they have features with these probabilities and expected codes: where a filter may
-        begin."""
+        begin. observation: concrete; of what it says, numbers of each dim stay."""
 
     def filter_rows(self, known: Known, X: Array, law: RowLaw, plan: RowPlan) -> tuple[Known, list[EventNote]]:
         """(what is known after the rows of X, what happened to features). It does not depend on batches."""
