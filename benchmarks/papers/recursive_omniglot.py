@@ -5,8 +5,8 @@
 Schaeffer, Du, Liu & Fiete (2022), Section 5.5. Omniglot (`omniglot_small1.npz`: 136 characters of 5 alphabets by
 20 drawers), in random order. The paper gives them to a pretrained variational autoencoder and fits its latent means;
 here the scores on 40 principal components (of the training rows), divided by one number and turned by a random
-rotation, take their place, as there is no autoencoder without a further dependency. Without the rotation the dims would be
-uncorrelated, and factor analysis with a noise variance for each dim would have nothing to find.
+rotation, take their place, as there is no autoencoder without a further dependency. Without the rotation the dims
+would be uncorrelated, and factor analysis with a noise variance for each dim would have nothing to find.
 
 R-IBP is RecursiveIBP of `FactorAnalysis` from the first row, alpha = 2, beta = 1, weights of variance 1, feature
 variance the mean variance of a dim, for each noise variance (in units of that); with learned variances as the last
