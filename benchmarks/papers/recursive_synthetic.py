@@ -16,8 +16,9 @@ the prior, does a fixed number of sweeps and averages features as printed. `stre
 Doshi-Velez (`StreamingMeanField`, uniform start) in the setting with which the authors ran them, which forgets
 everything at each row, and with rho = 1 in batches of ten, as they declare. Batch methods see all rows at once, again
 and again. Mean field has no concentration: with beta other than 1 it is left out. HMC within Gibbs is NumPyro's, where
-it is installed (two data sets, small alpha). `features known` is told the features (60 at most). `minus R-IBP` is the mean
-difference over the data sets with its standard error; seconds are wall time of a fit on one thread, compiled before.
+it is installed (two data sets, small alpha). `features known` is told the features, 60 at most. `minus R-IBP` is the
+mean difference over the data sets with its standard error; seconds are wall time of a fit on one thread, compiled
+before.
 
 The last part is Figure 6: number of features found by R-IBP in one pass, and how many of those that the rows so far
 have are matched by a cosine above .95, by number of dims. See benchmarks/README.md.
