@@ -265,10 +265,11 @@ def diabetes(path: Path, n_rows: int, rare: float = 0.02) -> Array:
     """
     with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
         rows = list(itertools.islice(csv.DictReader(file), 4 * n_rows))
-    first = {row["patient_nbr"]: row for row in reversed(rows)}  # the first stay of each
+    first: dict[str, dict[str, str]] = {}
+    for row in rows:
+        first.setdefault(row["patient_nbr"], row)
     stays = list(first.values())
-    chosen = np.sort(np.random.default_rng(5).permutation(len(stays))[:n_rows])
-    stays = [stays[len(stays) - 1 - i] for i in chosen[::-1]]  # the last inserted is the first of the file
+    stays = [stays[i] for i in np.sort(np.random.default_rng(5).permutation(len(stays))[:n_rows])]
     columns = []
     for name in stays[0]:
         values = [row[name] for row in stays]
