@@ -1,5 +1,6 @@
 """Parts of the benchmarks of the papers' real data: splits, scores and ordinary models."""
 
+import gzip
 import sys
 from pathlib import Path
 
@@ -22,6 +23,11 @@ from benchmarks.papers.heldout_cells import (
 from benchmarks.papers.nsfa_genes import areas, matched
 from benchmarks.papers.nsfa_printed import FULL, PrintedAlgorithm, column_scores, report_estimator
 from benchmarks.papers.paisley_genomes import by_region, clearness, shared
+from benchmarks.papers.recursive_digits import agreement, contrast
+from benchmarks.papers.recursive_marginals import draw_counts, without_data
+from benchmarks.papers.recursive_parts import diabetes, synthetic, truth_known
+from benchmarks.papers.recursive_synthetic import n_matched
+from benchmarks.papers.recursive_zero_noise import objective, one_pass, started_at_prior
 from benchmarks.papers.word_counts import (
     Corpus,
     kl_loss,
@@ -37,6 +43,7 @@ from benchmarks.papers.word_counts import (
 )
 from thali.core.protocols.engines.chains import AuxiliaryRows, ChainRows
 from thali.inference.calibration.factor_em import FactorFit
+from thali.priors import recursion
 
 # --- hidden cells ----------------------------------------------------------------------------------
 
@@ -225,3 +232,67 @@ def test_links_are_matched_to_their_regulators():
     assert np.array_equal(matched(strength, known), strength[[1, 0]].T)
     assert areas(strength, known) == (1.0, 1.0)
     assert areas(strength[:, [0, 2, 1, 3]], known)[0] < 1.0
+
+
+# --- the recursive IBP -----------------------------------------------------------------------------
+
+
+def test_drawn_marginals_are_those_of_the_recursion(rng):
+    n_draws, P = 4000, recursion.marginals(1.5, 2.0, 6, 10)
+    z = (draw_counts(rng, 1.5, 2.0, 6, 10, n_draws) / n_draws - P) / np.sqrt(np.maximum(P * (1 - P), 1e-4) / n_draws)
+    assert np.abs(z).max() < 4.5
+
+
+def test_births_of_a_filter_without_data():
+    """Golden: with existence as printed it drifts, by Bayes' rule it does not."""
+    assert without_data(2.0, 1.0, "poisson", "product", 200)["features"] == pytest.approx(17.75, abs=0.01)
+    for how in ("poisson", "comonotone"):
+        right = without_data(2.0, 1.0, how, "Bayes", 60)
+        assert right["features"] == pytest.approx(right["exact"], abs=1e-9)
+        assert right["off"] < 1e-9
+
+
+def test_one_pass_without_noise_golden():
+    X = np.array([[2.0, 0.0], [2.6, 0.2], [0.1, 2.0], [2.2, 2.4], [1.7, -0.2]])
+    Z, A = one_pass(X, averages=False, n_sweeps=1, refit=True)
+    wanted = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 0.0]])
+    np.testing.assert_array_equal(Z, wanted)
+    np.testing.assert_allclose(A, [[2.1, 0.057142857143], [0.1, 2.1714285714]], atol=1e-9)
+    assert objective(X, Z, A) == pytest.approx(2.5685714286)
+    Z, A = one_pass(X, averages=True, n_sweeps=20, refit=False)
+    np.testing.assert_array_equal(Z, wanted)
+    np.testing.assert_allclose(A, [[2.1, 0.1], [1 / 30, 2.1]], atol=1e-9)
+    assert objective(X, Z, A) == pytest.approx(2.5888888889)
+
+
+def test_a_feature_that_starts_at_its_prior_is_never_made():
+    assert started_at_prior(np.array([2.0, 0.0]), 0.1)["b"] < 1e-5
+    assert started_at_prior(np.array([2.0, 0.0]), 0.3)["b"] > 0.9
+
+
+def test_known_features_predict_better_than_none():
+    problem = synthetic(0, 60, 40, 8, 1.5, noise_var=0.5)
+    none = multivariate_normal(np.zeros(8), np.cov(problem.train.T)).logpdf(problem.test).mean()
+    assert truth_known(problem) > none
+    found = problem.features[[1, 0]] + 1e-3
+    assert n_matched(found, problem.features) == 2
+    assert n_matched(found[:0], problem.features) == 0
+
+
+def test_sharing_agrees_with_confusion():
+    near = np.array([[0.9, 0.1, 0.0], [0.1, 0.8, 0.4], [0.0, 0.4, 0.7]])
+    found, chance = agreement(near, near)
+    assert found == pytest.approx(1.0)
+    assert chance <= 0.5
+    assert contrast(near) == pytest.approx(0.8 / np.mean([0.1, 0.0, 0.4]))
+
+
+def test_hospital_stays_are_the_first_of_each_patient(tmp_path):
+    lines = ["encounter_id,patient_nbr,age,num_medications,insulin,readmitted"]
+    lines += ["1,7,[50-60),4,No,NO", "2,8,[60-70),9,Up,>30", "3,7,[50-60),5,Up,<30", "4,9,[70-80),2,No,<30"]
+    path = tmp_path / "stays.csv.gz"
+    path.write_bytes(gzip.compress("\n".join(lines).encode()))
+    X = diabetes(path, 3, rare=0.0)
+    np.testing.assert_allclose(X[:, 0], [50, 60, 70])
+    np.testing.assert_allclose(np.expm1(X[:, 1]), [4, 9, 2])
+    np.testing.assert_allclose(X[:, -1], [0, 1, 2])
