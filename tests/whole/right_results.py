@@ -48,24 +48,27 @@ def check_fit(model: LatentFeatures, n_rows: int, n_dims: int) -> None:
     assert sum(model.k_posterior_.values()) == pytest.approx(1)
     assert is_share(list(model.k_posterior_.values()))
     posterior = model.posterior_
-    assert posterior.n_rows == n_rows
     in_use = posterior.draws["n_features"]
+    for name, values in posterior.draws.items():
+        assert values.shape == in_use.shape, name
+        assert np.isfinite(values).all(), name
+    assert isinstance(model.check(), str)
+    if not getattr(model.inference, "keeps_rows", True):  # what is left is a law of features, and sums
+        assert model.n_samples_seen_ == n_rows
+        return
+    assert posterior.n_rows == n_rows
     numbers = set(in_use.ravel().tolist())
     if isinstance(posterior, Variational):
         assert numbers <= set(model.k_posterior_)  # a law, of which draws show a part
     else:
         assert numbers == set(model.k_posterior_)
     assert max(model.k_posterior_) >= K
-    for name, values in posterior.draws.items():
-        assert values.shape == in_use.shape, name
-        assert np.isfinite(values).all(), name
     for chain, draw in np.ndindex(in_use.shape):
         Z = posterior.Z(chain, draw)
         assert Z.shape[0] == n_rows
         assert np.isin(Z, (0, 1)).all()
         assert Z.any(axis=0).sum() == in_use[chain, draw]
         assert posterior.features(chain, draw).shape == (in_use[chain, draw], n_dims)
-    assert isinstance(model.check(), str)
     n_runs = len(model.history_["settled"]) if "settled" in model.history_ else posterior.n_chains  # restarts or chains
     assert len(model.agreement_.n_features) == n_runs
 
