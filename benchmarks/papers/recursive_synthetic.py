@@ -1,11 +1,12 @@
 """Streams, batches and samplers on linear-Gaussian data with known hyperparameters (Figures 5 and 6).
 
-    python benchmarks/papers/recursive_synthetic.py [--quick] [--sets 4] [--rows 200] [--dims 25] [--noise 1.0] [--alphas A,B]
-                                                    [--parts recursive,streams,batches,recovery] [--json PATH]
+    python benchmarks/papers/recursive_synthetic.py [--quick] [--sets 4] [--rows 200] [--dims 25] [--noise 1.0]
+                                                    [--parts recursive,streams,batches,recovery] [--alphas A,B]
+                                                    [--json PATH]
 
 Schaeffer, Du, Liu & Fiete (2022), Section 5.2. Z ~ IBP(alpha, beta), features and noise normal; all methods know all
 hyperparameters. The score is the mean log density of 100 further rows of the same restaurant, each given the training
-rows alone, in the training rows' order; the printed figures are of sizes that the paper does not give. All methods are
+rows alone. The paper gives no sizes, so its levels cannot be compared. All methods are
 scored by the library's estimator (`score`), the features integrated out: patterns of bits that a Gibbs scan visits are
 summed, the others estimated by importance sampling. With many more features than dims and little noise (alpha = 10.78,
 10 dims, noise variance .25) no estimator of ours is reliable, so the noise variance is 1 and there are 25 dims.
