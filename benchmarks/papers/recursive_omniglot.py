@@ -45,7 +45,7 @@ from benchmarks.tables import machine, show_table
 from thali import FactorAnalysis
 
 N_LATENT, N_TEST, MASS = 40, 500, 2.0
-NOISES, COMPONENTS = (0.03, 0.1, 0.2, 0.4, 0.7, 1.0), (1, 2, 4, 8, 16, 32)
+NOISES, COMPONENTS = (0.1, 0.2, 0.4, 0.7, 1.0), (1, 2, 4, 8, 16, 32)
 WARM = FactorAnalysis(noise_var=0.5, feature_var=1.0, offset=None, noise_floor=0.0)
 Array = np.ndarray
 Entry = dict[str, Any]
