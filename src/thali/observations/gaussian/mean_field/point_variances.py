@@ -18,6 +18,7 @@ from thali.observations.gaussian.mean_field.sums import GaussianFeatures, Gaussi
 Array = np.ndarray
 
 _LEVELS = 30  # rounds between the noise of the dims and their level
+_LEAST_NOISE = 1e-150  # in units of the variance of a dim
 _REACH = 8.0  # e-folds that a search may go in one step
 _GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
 
@@ -55,7 +56,9 @@ def _noise_per_dim(spec: Any, q: GaussianFeatures, statistics: GaussianSums, lef
     """
     ridge = prior_precision(spec, q.observation, q.n_features)
     square = left + ridge @ np.square(q.mean)
-    floor, law, noise = spec.floor(len(left)), spec.noise_var, q.noise
+    law, noise = spec.noise_var, q.noise
+    # rows that are all alike draw it to nothing, in a stream until its inverse overflows
+    floor = np.maximum(spec.floor(len(left)), _LEAST_NOISE * (1.0 if spec.scale is None else np.asarray(spec.scale)))
     for _ in range(_LEVELS):
         precision = np.sum(1.0 / law.in_units(noise))
         level = law.level
