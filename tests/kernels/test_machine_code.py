@@ -274,6 +274,18 @@ def test_versions_lie_side_by_side_and_old_ones_go(sources):
     assert find_folders(sources, "").write.name == names[3]
 
 
+@pytest.mark.parametrize("where", [".", "bits"])
+def test_a_kernel_that_others_call_may_change(sources, where):
+    """Machine code has that of the kernels it calls in it, also of those in other folders."""
+    (sources / where).mkdir(exist_ok=True)
+    called = sources / where / "called.py"
+    names = set()
+    for text in ("a = 1\n", "a = 2\n"):
+        called.write_text(text)
+        names.add(find_folders(sources, "").write.name)
+    assert len(names) == 2
+
+
 def test_what_a_killed_process_was_writing_goes_after_a_while(sources):
     folder = find_folders(sources, "").write
     old, new = folder / "a.part", folder / "b.part"

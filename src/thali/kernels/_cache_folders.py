@@ -84,9 +84,9 @@ def _folder_name(sources: Path) -> str:
     """It has a digest of the sources of all kernels, since a kernel's machine code has those that it calls in it."""
     system = (numba.__version__, llvmlite.__version__, sys.version, sys.platform, platform.machine())
     digest = hashlib.sha256(repr(system).encode())
-    for path in sorted(sources.glob("*.py")):
+    for path in sorted(sources.rglob("*.py")):
         content = path.read_bytes()
-        digest.update(f"{path.name} {len(content)}\n".encode() + content)
+        digest.update(f"{path.relative_to(sources).as_posix()} {len(content)}\n".encode() + content)
     return f"{_PREFIX}{sys.implementation.cache_tag}-{digest.hexdigest()[:24]}"
 
 
