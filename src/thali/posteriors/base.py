@@ -89,11 +89,6 @@ class Posterior(ABC):
     def encoder(self) -> "Predictor":
         """The persistent features, as new rows are encoded by them."""
 
-    @property
-    @abstractmethod
-    def representative(self) -> tuple[int, int]:
-        """(chain, draw) that shows the persistent features."""
-
     @abstractmethod
     def concrete(self, chain: int, draw: int) -> Model:
         """The model with the hyperparameters of one draw."""
@@ -130,6 +125,11 @@ class Posterior(ABC):
     def reconstruct(self, codes: Array) -> Array:
         """Expected rows given codes of the persistent features."""
         return self.concrete(*self.representative).observation.reconstruct(codes, self.persistent.features)
+
+    @property
+    def representative(self) -> tuple[int, int]:
+        """(chain, draw) that shows the persistent features."""
+        return self.consensus.chain, self.consensus.draw
 
     @property
     def codes_are_bits(self) -> bool:

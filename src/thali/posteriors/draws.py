@@ -151,11 +151,6 @@ class Draws(Posterior):
         """The features that persist, and the draw that shows them."""
         return find_consensus(self)
 
-    @property
-    def representative(self) -> tuple[int, int]:
-        """(chain, draw) of the consensus."""
-        return self.consensus.chain, self.consensus.draw
-
     @cached_property
     def persistent(self) -> Codebook:
         """As the representative draw has them."""

@@ -96,10 +96,6 @@ class RecursivePosterior(Posterior):
     def row_counts(self) -> Array:
         return self.running.counts[self.consensus.columns]
 
-    @property
-    def representative(self) -> tuple[int, int]:
-        return 0, 0
-
     def concrete(self, chain: int, draw: int) -> Model:
         prior = self.model.prior
         return Model(prior.replace(mass=self.law.mass) if prior.learned else prior, self._observation)

@@ -160,10 +160,6 @@ class Variational(Posterior):
     def row_counts(self) -> Array:
         return self.q.codebook.counts[self.consensus.columns] / self.consensus.stability
 
-    @property
-    def representative(self) -> tuple[int, int]:
-        return 0, 0
-
     # ---- new rows
 
     def predictor(self, chain: int, draw: int, columns: Array | None = None) -> Predictor:

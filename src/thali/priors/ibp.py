@@ -164,11 +164,11 @@ class IBP(ByCounts):
 
     def marginals(self, n_rows: int, n_features: int | None = None) -> Array:
         """P(z_nk = 1), (n_rows, n_features), features numbered in order of appearance; by default all that matter."""
-        self._require_two_parameters("marginals")
+        _require_two_parameters(self, "marginals")
         return recursion.marginals(self.mass, self.concentration, n_rows, n_features)
 
     def start_running(self) -> recursion.Running:
-        self._require_two_parameters("start_running")
+        _require_two_parameters(self, "start_running")
         return recursion.start_running()
 
     def next_row(self, running: recursion.Running, births: str = "comonotone") -> Array:
@@ -191,13 +191,6 @@ class IBP(ByCounts):
         # eq: IBP.mass-conditional
         rate = self.mass.rate + self._features_per_mass(n_rows)
         return (self.mass.shape + n_features) / rate, float(self.concentration)
-
-    def _require_two_parameters(self, action: str) -> None:
-        self.require_concrete(action)
-        if self.discount != 0:
-            raise InvalidParameterError(
-                f"IBP.{action} is known for the one- and two-parameter process. Got discount={self.discount}; use 0."
-            )
 
     def resample(self, rng: np.random.Generator, current: Self, Z: Array) -> Self:
         if not self.learned:
@@ -271,3 +264,11 @@ def _slice_unit(log_density: Any, x: float, rng: np.random.Generator) -> float:
         return log_density(value) + math.log(value) + math.log1p(-value)
 
     return 1 / (1 + math.exp(-slice_sample(on_logit, math.log(x) - math.log1p(-x), rng)))
+
+
+def _require_two_parameters(prior: IBP, action: str) -> None:
+    prior.require_concrete(action)
+    if prior.discount != 0:
+        raise InvalidParameterError(
+            f"IBP.{action} is known for the one- and two-parameter process. Got discount={prior.discount}; use 0."
+        )
