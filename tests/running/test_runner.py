@@ -159,15 +159,17 @@ def interrupt_at(number, n_steps, which=signal.SIGINT):
 
 
 def interrupt_when_all_have(n_steps, n_chains, which):
-    """A `keep` that sends the signal once every chain is so far: one that has none yet would be dropped."""
-    far, sent = set(), threading.Event()
+    """A `keep` that sends the signal once every chain is so far, which then go on slowly until it has been noticed:
+    one that lags far behind the others would be left out."""
+    far, first = set(), threading.Lock()
 
     def keep(chain, is_last):
-        if len(chain.infos) >= n_steps:
+        if len(chain.infos) >= n_steps and not is_last:
             far.add(chain.number)
-        if len(far) == n_chains and not is_last and not sent.is_set():
-            sent.set()
-            os.kill(os.getpid(), which)
+            while len(far) < n_chains:
+                time.sleep(0.01)
+            if first.acquire(blocking=False):
+                os.kill(os.getpid(), which)
             time.sleep(0.3)
 
     return keep
