@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from thali.core.protocols.prior import AuxiliaryPrior
+from thali.core.protocols.prior import AuxiliaryPrior, provides
 from thali.errors import IncompatibleModelError
 
 Array = np.ndarray
@@ -49,7 +49,7 @@ class RowOdds(NamedTuple):
 def row_odds(rng: np.random.Generator, prior: Any, Z: Array) -> RowOdds:
     """The odds of all rows under a concrete prior. One whose rows are not exchangeable draws its own row variables
     (links, groups) given Z, which are forgotten after the sweep."""
-    if isinstance(prior, AuxiliaryPrior):
+    if provides(prior, AuxiliaryPrior):
         return RowOdds(*prior.auxiliary_odds(prior.draw_auxiliary(rng, Z), Z))
     return exchangeable_odds(prior, len(Z))
 

@@ -1,6 +1,6 @@
 """What a prior can do."""
 
-from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Any, Protocol, Self, TypeAlias, TypeGuard, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -9,6 +9,17 @@ Generator = np.random.Generator
 Factor: TypeAlias = Any  # q, a NamedTuple of the prior's own
 Running: TypeAlias = Any  # running sums, a NamedTuple of the prior's own
 Auxiliary: TypeAlias = Any  # row variables, opaque to all but the prior that draws them
+Capability = TypeVar("Capability")
+
+_found: dict[tuple[type, type], bool] = {}
+
+
+def provides(prior: Any, capability: type[Capability]) -> TypeGuard[Capability]:
+    """isinstance, looked up once for each class of priors: asked in every step, it would take a tenth of a small one."""
+    key = type(prior), capability
+    if key not in _found:
+        _found[key] = isinstance(prior, capability)
+    return _found[key]
 
 
 @runtime_checkable
