@@ -10,7 +10,7 @@ from outside.noisy_or import NoisyOr
 from thali import IBP, BetaBernoulli, IncompatibleModelError, LinearGaussian
 from thali.core.odds import exchangeable_odds, row_odds
 from thali.core.protocols.engines.chains import ChainRows, CollapsedRows, ConditionalRows, MarginalRows
-from thali.core.protocols.prior import AuxiliaryPrior
+from thali.core.protocols.prior import AuxiliaryPrior, Links, Predictive, Recursive, Sticks, provides
 from thali.core.spec import ScalarHypers, positive, setting
 from thali.rng import make_generator
 from thali.testing.zscores import z_limit, z_scores
@@ -106,3 +106,10 @@ def test_a_sweep_by_row_is_exact() -> None:
 def test_odds_of_other_rows_are_seen() -> None:
     wanted, found = marginals(20, blind=True)
     assert np.abs(z_scores(found, wanted)).max() > z_limit(4)
+
+
+@pytest.mark.parametrize("capability", [AuxiliaryPrior, Links, Predictive, Recursive, Sticks])
+@pytest.mark.parametrize("prior", [IBP(), BetaBernoulli(n_features=3), InPairs(), LinearGaussian()])
+def test_what_a_prior_provides_is_what_its_class_has(prior, capability):
+    for _ in range(2):  # looked up, then known
+        assert provides(prior, capability) == isinstance(prior, capability)

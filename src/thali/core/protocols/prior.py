@@ -15,7 +15,7 @@ _found: dict[tuple[type, type], bool] = {}
 
 
 def provides(prior: Any, capability: type[Capability]) -> TypeGuard[Capability]:
-    """isinstance, looked up once for each class of priors: asked in every step, it would take a tenth of a small one."""
+    """isinstance, looked up once for each class of priors: in every step anew it would take a tenth of a small one."""
     key = type(prior), capability
     if key not in _found:
         _found[key] = isinstance(prior, capability)
