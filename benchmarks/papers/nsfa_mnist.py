@@ -47,7 +47,8 @@ from thali.running.shapes.chains import iterate
 
 FILE, SIDE = "mnist_10k.npz", 28
 REDUCED = Model(
-    IBP(mass=1.0), SparseFactorAnalysis("rows", PerDim(1.0, 2.0), PerFeature(1.0, 2.0), offset=None, scale=1.0)
+    IBP(mass=1.0),
+    SparseFactorAnalysis("rows", PerDim(1.0, 2.0), PerFeature(1.0, 2.0), offset=None, noise_floor=1e-6, scale=1.0),
 )
 OWN = "full, births and deaths"
 RUNS = {

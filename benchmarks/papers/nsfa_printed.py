@@ -24,7 +24,7 @@ PROPOSAL = (10.0, 0.1)  # (lambda, pi) of Eq. 20
 _ONE = Gamma(1.0, 1.0)
 FULL = Model(  # "full NSFA", all parameters of Gamma priors 1
     IBP(mass=_ONE),
-    SparseFactorAnalysis("rows", PerDim(1.0, _ONE), PerFeature(1.0, _ONE), offset=None, scale=1.0),
+    SparseFactorAnalysis("rows", PerDim(1.0, _ONE), PerFeature(1.0, _ONE), offset=None, noise_floor=1e-6, scale=1.0),
 )
 Array = np.ndarray
 Generator = np.random.Generator

@@ -384,6 +384,26 @@ def test_dims_that_others_tell_exactly():
     assert all(np.all(fitted.posterior_.codebook(0, i).noise > 0) for i in range(60))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("floor", "most"), [(None, (7, 9)), (1e-6, None)])
+def test_a_copy_and_a_sum_add_few_factors(floor, most):
+    """What a dim shares with its copy alone is a factor of these two, and a sum shares the noise of three; without a
+    floor that matters, chains never lose the others that they begin with."""
+    X, *_ = planted(0, 30, 200, 5)
+    observation = SparseFactorAnalysis() if floor is None else SparseFactorAnalysis(noise_floor=floor)
+    numbers = []
+    for told in (X[:, 0], X[:, :3].sum(axis=1)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = LatentFeatures(observation, random_state=0, verbose=False).fit(np.column_stack([X, told]))
+        numbers.append(model.n_components_)
+    if most is None:
+        assert max(numbers) > 9
+    else:
+        assert 5 <= numbers[0] <= most[0]
+        assert 5 <= numbers[1] <= most[1]
+
+
 def test_units_do_not_matter():
     X = planted(0, 12, 60, 2)[0]
     units = 2.0 ** np.arange(-6, 6)

@@ -52,7 +52,7 @@ _noise_domain = Domain(
 _loading_domain = Domain(
     "a positive number (fixed) or PerFeature() (learned)", lambda v: isinstance(v, PerFeature) or positive.contains(v)
 )
-_LEAST_FLOOR = 1e-6  # of noise that is learned
+_ROUNDING = 1e-6  # a floor of learned noise that is there for rounding only
 _floor = Domain("a share of each dim's variance, in [0, 1)", lambda v: v == 0 or (positive.contains(v) and v < 1))
 
 
@@ -74,8 +74,8 @@ class SparseFactorAnalysis(Observation):
     offset : NormalOffset, None or array of shape (n_dims,)
         The mean of each dim: learned, zero, or fixed. Its spread is in units of the dims' own variances.
     noise_floor : float
-        Learned noise stays above this share of the variance: without one, dims that others tell exactly would have no
-        least noise.
+        Learned noise stays above this share of the variance. Dims that others tell exactly, such as a copy or a sum,
+        have no noise of their own: with a floor far below a hundredth they draw the number of factors up.
     scale : float, array of shape (n_dims,) or None
         The variance of each dim, its unit; None takes it from the data, without odd cells.
     origin : array of shape (n_dims,) or None
@@ -86,7 +86,7 @@ class SparseFactorAnalysis(Observation):
     noise_var: Any = setting(PerDim(), _noise_domain)
     loading_var: Any = setting(PerFeature(), _loading_domain)
     offset: Any = hyper(NormalOffset(), offset_domain)
-    noise_floor: float = setting(_LEAST_FLOOR, _floor)
+    noise_floor: float = setting(0.01, _floor)
     scale: Any = setting(None, scale_domain)
     origin: Any = field(default=None, kw_only=True, metadata={"domain": origin_domain})
 
@@ -133,7 +133,7 @@ class SparseFactorAnalysis(Observation):
     @property
     def floor_share(self) -> float | None:
         """None for a floor that is there for rounding only."""
-        return self.noise_floor if self.laws.learns_noise and self.noise_floor > _LEAST_FLOOR else None
+        return self.noise_floor if self.laws.learns_noise and self.noise_floor > _ROUNDING else None
 
     # ---- units
 
