@@ -1,7 +1,11 @@
 """Streams by the recursive IBP: however rows are batched, stopped, kept and taken up, the same features."""
 
+import itertools
+
 import numpy as np
 import pytest
+from scipy.special import logsumexp
+from scipy.stats import norm
 
 import thali
 from thali import IBP, FactorAnalysis, InverseGamma, LatentFeatures, LinearGaussian, NormalOffset, PerDim, RecursiveIBP
@@ -315,6 +319,87 @@ def test_memory_does_not_grow():
     assert max(sizes[5:]) < 1.5 * sizes[3] + 8 * 5 * 256
 
 
+# ---- the density of the next row
+
+
+def by_hand(x, chance, mean, var, noise):
+    """Enumeration by scipy's normal density of the cells that are seen."""
+    seen, terms = ~np.isnan(x), []
+    for z in itertools.product([0, 1], repeat=len(chance)):
+        z = np.array(z)
+        prior = np.log(np.where(z, chance, 1 - chance)).sum()
+        terms.append(prior + norm.logpdf(x, z @ mean, np.sqrt(noise + z @ var))[seen].sum())
+    return logsumexp(terms)
+
+
+@pytest.mark.parametrize("births", ["comonotone", "anchored"])
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_scores_are_those_of_the_next_row(births, missing):
+    """Known features with the chances of the filter, births among them, and new ones, all enumerated."""
+    X = rows(40, missing=missing)[0]
+    model = estimator(births=births, n_start=0).fit(X)
+    known, law = model._outcome.stream.tasks[0].state.state.known, model.posterior_.law
+    assert known.rows.shape[1] == (6 if missing else 1)
+    running = recursion.Running(40, known.counts, known.exists)
+    chance = recursion.next_row(running, law.mass, law.concentration, births)[: known.n_features + 3]
+    n_new = len(chance) - known.n_features
+    mean = np.vstack([known.mean, np.zeros((n_new, 6))])
+    var = np.vstack([np.broadcast_to(0.25 / (0.25 + known.rows), known.mean.shape), np.ones((n_new, 6))])
+    new, wanted = rows(4, seed=3, missing=missing)[0], []
+    for x in new:
+        wanted.append(by_hand(x, chance, mean, var, 0.25))
+    np.testing.assert_allclose(model.score_samples(new), wanted, atol=2e-3)  # a fourth new feature
+    assert model.score(new) == pytest.approx(np.mean(wanted), abs=2e-3)
+    mask = np.zeros(new.shape, dtype=bool)
+    mask[:, 2] = ~np.isnan(new[:, 2])
+    less = np.where(mask, np.nan, new)
+    gap = sum(wanted) - sum(by_hand(x, chance, mean, var, 0.25) for x in less)
+    assert model.heldout_score(new, mask) == pytest.approx(gap / mask.sum(), abs=2e-3)
+
+
+def test_golden_density_of_the_next_row():
+    """G12: four features with variances of their own, from what a filter knows."""
+    nothing = engine(LinearGaussian(noise_var=0.4, feature_var=1.0)).nothing_known(3)
+    var = np.array([0.02, 0.05, 0.3, 1.0])
+    known = nothing._replace(
+        mean=np.array([[1.0, 0.0, 2.0], [-1.0, 1.0, 0.0], [0.0, 2.0, 1.0], [0.0, 0.0, 0.0]]),
+        rows=(0.4 / var - 0.4)[:, None], counts=np.zeros(4),
+    )  # fmt: skip
+    found = engine(nothing.observation).log_density(
+        known, np.array([[0.2, 1.1, 1.9]]), np.array([0.7, 0.5, 0.2, 0.05]), "auto", 100
+    )
+    assert found[0] == pytest.approx(-2.8233785669, abs=1e-9)
+
+
+def test_estimates_of_the_density_by_name(whole):
+    X = rows(seed=1)[0][:8]
+    exact = whole.posterior_.log_density(X, "exact")
+    np.testing.assert_array_equal(whole.score_samples(X), exact)
+    for how, far in (("importance", 0.2), ("marginal", 1.5), ("joint", 1.5)):
+        found = whole.posterior_.log_density(X, how, n_samples=2000)
+        assert 0 < np.abs(found - exact).max() < far
+    with pytest.raises(InvalidParameterError, match="'importance'"):
+        whole.posterior_.log_density(X, "encoder")
+
+
+def test_a_new_row_means_the_same_to_all_methods(whole):
+    """A row of a known feature, one that only a new feature explains, and rows without a cell."""
+    a = whole.components_[0]
+    X = np.array([a, 9.0 * np.array([1, -1, 1, -1, 1, -1.0]), np.full(6, np.nan)])
+    novelty = whole.novelty(X)
+    rate = float(whole.posterior_.encoder.rate)
+    assert novelty[0] < 0.01
+    assert novelty[1] > 0.99
+    assert novelty[2] == pytest.approx(-np.expm1(-rate))
+    assert whole.score_samples(X)[2] == 0.0
+    chance = whole.posterior_.running.counts / 301
+    order = whole.posterior_.consensus.columns
+    np.testing.assert_allclose(whole.presence(X)[2], chance[order], atol=1e-3)
+    np.testing.assert_allclose(whole.impute(X)[2], chance[order] @ whole.components_, atol=1e-2)
+    drawn = whole.sample(20_000, random_state=1)
+    np.testing.assert_allclose(drawn.mean(axis=0), chance[order] @ whole.components_, atol=0.06)
+
+
 # ---- factor analysis
 
 ANALYSIS = FactorAnalysis(noise_var=0.1, feature_var=1.0, offset=None, noise_floor=0.0)
@@ -333,8 +418,11 @@ def test_factors_are_found_and_do_not_depend_on_batches():
     cosine = np.abs(A @ found.T) / np.outer(np.linalg.norm(A, axis=1), np.linalg.norm(found, axis=1))
     assert (cosine.max(axis=1) > 0.95).all()
     assert len(found) <= 4
-    assert np.isfinite(model.score(X[:5]))
     assert model.transform(X[:5]).shape == (5, len(found))
+    # two estimates of the density that draw weights in different ways
+    one, other = (model.posterior_.log_density(X[:5], how, n) for how, n in (("auto", 500), ("marginal", 20_000)))
+    np.testing.assert_array_equal(model.score_samples(X[:5]), model.posterior_.log_density(X[:5], "importance"))
+    np.testing.assert_allclose(one, other, atol=0.5)
 
 
 @pytest.mark.parametrize(

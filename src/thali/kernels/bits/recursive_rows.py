@@ -12,7 +12,9 @@ from thali.kernels._jit import jit
 from thali.kernels.bits.recursive_slots import (
     CANDIDATES,
     NONE,
+    Record,
     as_chance,
+    keep_record,
     lose_weight,
     open_slots,
     row_odds,
@@ -148,6 +150,12 @@ def _row_bound(K, n_dims, mean, old, weight, share, used, r, b, log_odds, square
 
 
 def _filter_rows(X, at, K, slots, totals, law, plan, notes):
+    """`filter_recorded` without a record of the rows."""
+    nothing = Record(np.zeros((0, 0)), np.zeros((0, 0)), np.zeros((0, 0), np.int64), np.zeros(0, np.int64))
+    return filter_recorded(X, at, K, slots, totals, law, plan, notes, nothing)
+
+
+def _filter_recorded(X, at, K, slots, totals, law, plan, notes, record):
     """Take in the rows of X from number `at` on, until there is no more room for features or notes.
 
     notes[i] = (row of the stream, BORN or FADED, number of the feature, value). Returns (next row of X, number of
@@ -261,6 +269,8 @@ def _filter_rows(X, at, K, slots, totals, law, plan, notes):
                 # with the whole share weight + p
                 w = 1.0 / (share[k] / (weight[k, i] + used[k]) + (1.0 - share[k]) / weight[k, i])
                 slots.rows[k, seen[i] if W > 1 else 0] = max(w - ridge, 0.0)
+        if record.n_known.size:
+            keep_record(row, K, n_all, b, log_odds, slots, totals, record)
         K, n_notes = settle_row(b, q, K, n_all, before, slots, totals, law, plan.fade, notes, n_notes)
         totals.error[0] += error
         totals.n_cells[0] += n_seen
@@ -274,4 +284,5 @@ scan_means = jit(_scan_means)
 bits_bound = jit(_bits_bound)
 start_bits = jit(_start_bits)
 row_bound = jit(_row_bound)
+filter_recorded = jit(_filter_recorded)
 filter_rows = jit(_filter_rows)
