@@ -112,17 +112,17 @@ def test_passes_over_a_batch_equal_their_twins_and_never_lower_its_bound(missing
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_the_gradient_of_the_bound_of_a_batch_vanishes_at_the_fixed_point(missing):
     X, batch = batch_of(1, missing=missing)
-    end, _ = swept(kernel, batch, 1000)
+    end, _ = swept(kernel, batch, 1000, noise=2.0)
     K, D = end["mean"].shape
     n = len(X)
-    Sigma0 = [0.4 * np.diag(1 / w) for w in end["weight"]]
+    Sigma0 = [2.0 * np.diag(1 / w) for w in end["weight"]]
 
     def bound(theta):
         b, mu = theta[: n * K].reshape(n, K), theta[n * K : n * K + K * D].reshape(K, D)
         Sigma = [np.diag(np.exp(v)) for v in theta[n * K + K * D :].reshape(K, D)]
-        return twin.batch_elbo(X, b, end["log_odds"], mu, Sigma, end["old"], Sigma0, 0.4)
+        return twin.batch_elbo(X, b, end["log_odds"], mu, Sigma, end["old"], Sigma0, 2.0)
 
-    theta = np.concatenate([end["bits"].ravel(), end["mean"].ravel(), np.log(0.4 * end["variance"]).ravel()])
+    theta = np.concatenate([end["bits"].ravel(), end["mean"].ravel(), np.log(2.0 * end["variance"]).ravel()])
     steps = 1e-5 * np.eye(len(theta))
 
     def gradient(at):
@@ -143,18 +143,3 @@ def test_means_of_a_batch_are_those_of_one_linear_system():
         mu = np.linalg.solve(np.diag(w) + gram, w * end["old"][:, d] + b.T @ X[:, d])
         np.testing.assert_allclose(end["mean"][:, d], mu, atol=1e-9)
     assert K == 3
-
-
-def test_a_batch_knows_more_than_its_rows_one_by_one():
-    """The first row with a new feature has it known as well as the last one: both say the same of it."""
-    rng = np.random.default_rng(0)
-    a = np.array([3.0, 0.0, -2.0, 1.0])
-    X = a + 0.5 * rng.standard_normal((8, 4))
-    X[::2] += np.array([0.0, 3.0, 1.0, 2.0])
-    s, t, notes = slots(54, 4), totals(), np.zeros((1000, 4))
-    K, _ = kernel.filter_batch(X, 0, s, t, LAW, PLAN, notes)
-    turned, u, more = slots(54, 4), totals(), np.zeros((1000, 4))
-    L, _ = kernel.filter_batch(X[::-1].copy(), 0, turned, u, LAW, PLAN, more)
-    assert K == L == 2
-    order = np.argsort(s.mean[:K, 1]), np.argsort(turned.mean[:K, 1])
-    np.testing.assert_allclose(s.mean[:K][order[0]], turned.mean[:K][order[1]], atol=0.3)

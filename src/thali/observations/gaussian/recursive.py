@@ -262,7 +262,7 @@ class RecursiveGaussian(Engine):
         n_new, n_dims = len(chance) - known.n_features, known.mean.shape[1]
         var = np.vstack([noise / (noise / feature + known.rows), np.full((n_new, known.rows.shape[1]), feature)])
         mean = np.vstack([known.mean, np.zeros((n_new, n_dims))])
-        row = NextRow(chance, mean, var if var.shape[1] > 1 else var[:, 0], noise, self._weight_var)
+        row = NextRow(chance, mean, var if var.shape[1] > 1 else var[:, 0], noise, self._weight_var, n_new)
         found = log_density(self._standard(known.observation, X), row, how, n_samples)
         scale = known.observation.units[1]
         return found if scale is None else found - ~np.isnan(X) @ np.log(np.broadcast_to(scale, n_dims))
