@@ -154,16 +154,30 @@ def test_events_and_numbers():
     model = estimator(forgetting=0.95, fade_below=0.02).fit(X)
     born = [event for event in model.events_ if event.kind == "born"]
     assert all(isinstance(event, Event) and event.kind in KINDS for event in model.events_)
-    assert [event.feature for event in born] == list(range(len(born)))
+    assert [event.feature for event in born] == sorted({event.feature for event in born})
+    assert all(event.value >= 0.5 for event in born)
     known = model._outcome.stream.tasks[0].state.state.known
     gone = {event.feature for event in model.events_ if event.kind in ("faded", "merged")}
-    assert set(known.number.tolist()) == {event.feature for event in born} - gone
+    assert set(known.number[known.told].tolist()) == {event.feature for event in born} - gone
     model.partial_fit(8 + 0.5 * np.random.default_rng(0).standard_normal((60, 6)))  # something new
     assert any(event.kind == "born" and event.row == 200 for event in model.events_)
     faded = {event.feature for event in model.events_ if event.kind in ("faded", "merged")}
     model.partial_fit(0.5 * np.random.default_rng(1).standard_normal((150, 6)))  # and none of it any more
     faded |= {event.feature for event in model.events_ if event.kind in ("faded", "merged")}
     assert set(known.number.tolist()) <= faded
+
+
+def test_a_feature_is_told_once_it_is_likely():
+    """Of rows that are almost noise, many may be the first with a new feature, and hardly any is."""
+    rng = np.random.default_rng(0)
+    X = (rng.random((1500, 5)) < 0.3) @ rng.standard_normal((5, 10)) + 1.5 * rng.standard_normal((1500, 10))
+    observation = LinearGaussian(noise_var=2.25, feature_var=1.0)
+    model = estimator({"observation": observation, "prior": IBP(mass=1.5)}).fit(X)
+    known = model._outcome.stream.tasks[0].state.state.known
+    later = [event for event in model.events_ if event.row >= 100]
+    assert known.n_born > 10
+    assert len(later) < 5
+    assert all(event.value >= 0.5 for event in later if event.kind == "born")
 
 
 def test_drift_is_followed_and_told():

@@ -54,7 +54,7 @@ def test_golden_fixed_point():
 def slots(room, n_dims, width=1):
     return Slots(
         np.zeros((room, n_dims)), np.zeros((room, width)), np.zeros(room), np.zeros(room), np.zeros(room),
-        np.zeros(room, np.int64), np.zeros((room, room)),
+        np.zeros(room, np.int64), np.zeros((room, room)), np.zeros(room, bool),
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from scipy.special import expit, xlogy
 
 from reference.bits import recursive_rows as rows_twin
-from reference.bits.recursive_slots import CANDIDATES, COMONOTONE, NONE, drop_slot
+from reference.bits.recursive_slots import CANDIDATES, COMONOTONE, NONE, fade_out
 
 
 def batch_elbo(X, bits, log_odds, mu, Sigma, mu0, Sigma0, noise):
@@ -149,14 +149,3 @@ def taken_in(x, K, slots, totals, law, plan, notes, n_notes):
     finally:
         rows_twin.settle_row, rows_twin.row_odds = own_settle, own_odds
     return (found["odds"], found["free"]), found["bits"], K, n_notes + told
-
-
-def fade_out(K, slots, law, fade, now, notes, n_notes):
-    for k in range(K - 1, -1, -1):
-        part = slots.counts[k] / (law.concentration + slots.age[k])
-        if part < fade or slots.exists[k] < fade:
-            notes[n_notes] = now, 1, slots.number[k], part
-            n_notes += 1
-            drop_slot(k, K, slots)
-            K -= 1
-    return K, n_notes

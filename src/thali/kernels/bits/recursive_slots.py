@@ -11,6 +11,7 @@ from thali.kernels.bits.row_births import COMONOTONE, row_births
 _LEAST, _MOST = 1e-300, 1.0 - 1e-12  # prior probabilities
 NONE = 1e-3  # probability below which a new feature is none
 CANDIDATES = 4  # new features of a row
+THERE = 0.5  # P(it has appeared) from which a feature is told
 
 BORN, FADED = 0, 1
 
@@ -25,6 +26,7 @@ class Slots(NamedTuple):
     age: np.ndarray  # (room,) rows since it was born, discounted
     number: np.ndarray  # (room,) in order of birth
     together: np.ndarray  # (room, room) expected rows with both features
+    told: np.ndarray  # (room,) bool: whether its birth was; until then it may be none
 
 
 class Totals(NamedTuple):
@@ -105,6 +107,7 @@ def _drop_slot(k, K, slots):
         slots.exists[j] = slots.exists[j + 1]
         slots.age[j] = slots.age[j + 1]
         slots.number[j] = slots.number[j + 1]
+        slots.told[j] = slots.told[j + 1]
     for i in range(K):
         for j in range(k, K - 1):
             slots.together[i, j] = slots.together[i, j + 1]
@@ -114,6 +117,7 @@ def _drop_slot(k, K, slots):
     for j in range(K):
         slots.together[K - 1, j] = slots.together[j, K - 1] = 0.0
     slots.counts[K - 1] = slots.exists[K - 1] = slots.age[K - 1] = 0.0
+    slots.told[K - 1] = False
     for d in range(slots.mean.shape[1]):
         slots.mean[K - 1, d] = 0.0
     for d in range(slots.rows.shape[1]):
@@ -162,7 +166,7 @@ def _open_slots(slots, K, n_all):
         for j in range(n_all):
             slots.together[k, j] = slots.together[j, k] = 0.0
         slots.counts[k] = slots.exists[k] = slots.age[k] = 0.0
-        slots.number[k] = -1
+        slots.number[k], slots.told[k] = -1, False
 
 
 def _settle_row(b, q, K, n_all, before, slots, totals, law, fade, notes, n_notes):
@@ -183,9 +187,6 @@ def _settle_row(b, q, K, n_all, before, slots, totals, law, fade, notes, n_notes
     for k in range(K, n_all):
         slots.number[k] = int(totals.n_born[0])
         totals.n_born[0] += 1.0
-        notes[n_notes, 0], notes[n_notes, 1] = now, BORN
-        notes[n_notes, 2], notes[n_notes, 3] = slots.number[k], slots.counts[k]
-        n_notes += 1
     n_all, n_notes = fade_out(n_all, slots, law, fade, now, notes, n_notes)
     totals.n_rows[0] += 1.0
     totals.weight[0] += 1.0
@@ -193,14 +194,22 @@ def _settle_row(b, q, K, n_all, before, slots, totals, law, fade, notes, n_notes
 
 
 def _fade_out(K, slots, law, fade, now, notes, n_notes):
-    """Drop the features that have too few of the rows. Returns (number of features, number of notes)."""
+    """Drop the features that have too few of the rows, once the new ones that are likely are told. Returns (number of
+    features, number of notes)."""
+    for k in range(K):
+        if slots.exists[k] >= THERE and not slots.told[k]:
+            slots.told[k] = True
+            notes[n_notes, 0], notes[n_notes, 1] = now, BORN
+            notes[n_notes, 2], notes[n_notes, 3] = slots.number[k], slots.exists[k]
+            n_notes += 1
     for k in range(K - 1, -1, -1):
         # eq: own.fading
         part = slots.counts[k] / (law.concentration + slots.age[k])
         if part < fade or slots.exists[k] < fade:
-            notes[n_notes, 0], notes[n_notes, 1] = now, FADED
-            notes[n_notes, 2], notes[n_notes, 3] = slots.number[k], part
-            n_notes += 1
+            if slots.told[k]:
+                notes[n_notes, 0], notes[n_notes, 1] = now, FADED
+                notes[n_notes, 2], notes[n_notes, 3] = slots.number[k], part
+                n_notes += 1
             drop_slot(k, K, slots)
             K -= 1
     return K, n_notes

@@ -79,7 +79,7 @@ class RecursiveGaussian(Engine):
         none, wide = np.zeros(0), np.zeros((0, n_dims))
         return RecursiveFeatures(
             self.model.updated(**values), wide, np.zeros((0, 1)), none, none, none, np.zeros(0, np.int64),
-            np.zeros((0, 0)), np.zeros(0, bool), wide, 0, 0.0, 0.0, 0.0, 0.0, 0,
+            np.zeros((0, 0)), np.zeros(0, bool), np.zeros(0, bool), wide, 0, 0.0, 0.0, 0.0, 0.0, 0,
         )  # fmt: skip
 
     def known_of(self, X: Array, z_prob: Array, codes: Array, observation: Any) -> RecursiveFeatures:
@@ -109,7 +109,8 @@ class RecursiveGaussian(Engine):
             known = known._replace(
                 mean=mean, rows=rows, counts=z.sum(axis=0),
                 exists=-np.expm1(np.log1p(-np.minimum(z, 1 - 1e-12)).sum(axis=0)),
-                age=(n - first).astype(float), number=np.arange(K), together=z.T @ z + np.diag((z - z * z).sum(axis=0)),
+                age=(n - first).astype(float), number=np.arange(K), told=np.ones(K, bool),
+                together=z.T @ z + np.diag((z - z * z).sum(axis=0)),
                 is_settled=np.zeros(K, bool), settled=np.zeros((K, n_dims)), n_rows=n, weight=float(n),
                 error=float((left**2).sum() + inner.sum()), n_cells=float(seen.sum()), n_born=K,
             )  # fmt: skip
@@ -154,7 +155,7 @@ class RecursiveGaussian(Engine):
         settled = [before.get(number, (False, np.zeros(Y.shape[1]))) for number in kept.number.tolist()]
         return known._replace(
             mean=kept.mean, rows=kept.rows, counts=kept.counts, exists=kept.exists, age=kept.age, number=kept.number,
-            together=kept.together, is_settled=np.array([one for one, _ in settled], dtype=bool),
+            told=kept.told, together=kept.together, is_settled=np.array([one for one, _ in settled], dtype=bool),
             settled=np.array([mean for _, mean in settled]).reshape(K, Y.shape[1]), n_rows=int(totals.n_rows[0]),
             weight=float(totals.weight[0]), error=float(totals.error[0]), n_cells=float(totals.n_cells[0]),
             bound=float(totals.bound[0]), n_born=int(totals.n_born[0]),
@@ -205,9 +206,9 @@ class RecursiveGaussian(Engine):
             if not parts:
                 c += 1
                 continue
-            notes.append(
-                EventNote(known.n_rows, KINDS.index("merged"), int(known.number[this]), float(known.number[parts[0]]))
-            )
+            if known.told[this]:
+                name, other = int(known.number[this]), float(known.number[parts[0]])
+                notes.append(EventNote(known.n_rows, KINDS.index("merged"), name, other))
             known, c = without(known, this, parts, noise / feature), 0
         return known, notes
 
@@ -288,12 +289,13 @@ class RecursiveGaussian(Engine):
             and known.number.dtype == np.int64
             and all(getattr(known, name).dtype == np.float64 for name in (*shapes, "rows") if name != "number")
             and known.is_settled.shape == (K,) and known.is_settled.dtype == np.bool_
+            and known.told.shape == (K,) and known.told.dtype == np.bool_
             and all(np.isfinite(getattr(known, name)).all() for name in (*shapes, "rows"))
             and all((getattr(known, name) >= 0).all() for name in ("rows", "counts", "age"))
             and bool(((known.exists >= 0) & (known.exists <= 1)).all())
             and len(set(known.number.tolist())) == K
             and all(0 <= number < known.n_born for number in known.number.tolist())
-            and all(math.isfinite(value) for value in known[10:])
+            and all(math.isfinite(value) for value in known[11:])
             and known.n_rows >= 0 and known.weight >= 0 and known.error >= 0 and known.n_cells >= 0
         )  # fmt: skip
         if not sound:
@@ -318,7 +320,7 @@ def _gram(z: Array, ridge: float) -> Array:
 
 
 def _with_room(known: RecursiveFeatures, room: int) -> Slots:
-    parts = (known.mean, known.rows, known.counts, known.exists, known.age, known.number, known.together)
+    parts = (known.mean, known.rows, known.counts, known.exists, known.age, known.number, known.together, known.told)
     return Slots(*(_grown(part, room, square=part is known.together) for part in parts))
 
 

@@ -21,6 +21,7 @@ class RecursiveFeatures(NamedTuple):
     age: Array  # (n_features,) rows since its birth, discounted
     number: Array  # (n_features,) in order of birth
     together: Array  # (n_features, n_features) expected rows with both
+    told: Array  # (n_features,) whether its birth was told: once it is likely
     is_settled: Array  # (n_features,) whether there were rows enough to count a drift
     settled: Array  # (n_features, n_dims) the mean from which it is counted
     n_rows: int

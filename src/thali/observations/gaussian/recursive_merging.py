@@ -44,6 +44,6 @@ def without(known: RecursiveFeatures, this: int, parts: list[int], ridge: float)
     rest = np.delete(np.arange(known.n_features), this)
     return known._replace(
         mean=mean[rest], rows=rows[rest], counts=counts[rest], exists=exists[rest], age=age[rest],
-        number=known.number[rest], together=known.together[np.ix_(rest, rest)],
+        number=known.number[rest], told=known.told[rest], together=known.together[np.ix_(rest, rest)],
         is_settled=known.is_settled[rest], settled=known.settled[rest],
     )  # fmt: skip

@@ -56,7 +56,7 @@ class RecursiveWeighted(RecursiveGaussian):
         known = start._replace(
             mean=mean, rows=rows[:, :1] if seen.all() else rows, counts=z.sum(axis=0),
             exists=-np.expm1(np.log1p(-np.minimum(z, 1 - 1e-12)).sum(axis=0)),
-            age=(n - np.argmax(z > 0.5, axis=0)).astype(float), number=np.arange(K),
+            age=(n - np.argmax(z > 0.5, axis=0)).astype(float), number=np.arange(K), told=np.ones(K, bool),
             together=z.T @ z + np.diag((z - z * z).sum(axis=0)), is_settled=np.zeros(K, bool),
             settled=np.zeros((K, n_dims)), n_rows=n,
             weight=float(n), error=float((left**2).sum() + noise * np.sum(rows / (noise / feature + rows))),
