@@ -36,7 +36,7 @@ def known(A: np.ndarray, room: int) -> tuple[Slots, Totals]:
     K, n_dims = A.shape
     slots = Slots(
         np.zeros((room, n_dims)), np.zeros((room, 1)), np.zeros(room), np.zeros(room), np.zeros(room),
-        np.zeros(room, np.int64), np.zeros((room, room)),
+        np.zeros(room, np.int64), np.zeros((room, room)), np.zeros(room, bool),
     )  # fmt: skip
     slots.mean[:K], slots.rows[:K], slots.counts[:K] = A, 100 * MASS / K, 100 * MASS / K
     slots.exists[:K], slots.age[:K], slots.number[:K] = 1.0, 100.0, np.arange(K)

@@ -1,7 +1,11 @@
 """Streams by the recursive IBP: however rows are batched, stopped, kept and taken up, the same features."""
 
+import itertools
+
 import numpy as np
 import pytest
+from scipy.special import logsumexp
+from scipy.stats import norm
 
 import thali
 from thali import IBP, FactorAnalysis, InverseGamma, LatentFeatures, LinearGaussian, NormalOffset, PerDim, RecursiveIBP
@@ -29,7 +33,10 @@ def estimator(model=FIXED, **settings):
 def numbers(model):
     """All that the filter knows, as numbers."""
     state = model._outcome.stream.tasks[0].state.state
-    return [np.asarray(part) for part in (*state.known[1:], state.trace, state.due, state.every, state.n_times)]
+    return [
+        np.asarray(part)
+        for part in (*state.known[1:], state.trace, state.due, state.every, state.n_times, state.waiting)
+    ]
 
 
 def assert_same(a, b):
@@ -147,16 +154,30 @@ def test_events_and_numbers():
     model = estimator(forgetting=0.95, fade_below=0.02).fit(X)
     born = [event for event in model.events_ if event.kind == "born"]
     assert all(isinstance(event, Event) and event.kind in KINDS for event in model.events_)
-    assert [event.feature for event in born] == list(range(len(born)))
+    assert [event.feature for event in born] == sorted({event.feature for event in born})
+    assert all(event.value >= 0.5 for event in born)
     known = model._outcome.stream.tasks[0].state.state.known
     gone = {event.feature for event in model.events_ if event.kind in ("faded", "merged")}
-    assert set(known.number.tolist()) == {event.feature for event in born} - gone
+    assert set(known.number[known.told].tolist()) == {event.feature for event in born} - gone
     model.partial_fit(8 + 0.5 * np.random.default_rng(0).standard_normal((60, 6)))  # something new
     assert any(event.kind == "born" and event.row == 200 for event in model.events_)
     faded = {event.feature for event in model.events_ if event.kind in ("faded", "merged")}
     model.partial_fit(0.5 * np.random.default_rng(1).standard_normal((150, 6)))  # and none of it any more
     faded |= {event.feature for event in model.events_ if event.kind in ("faded", "merged")}
     assert set(known.number.tolist()) <= faded
+
+
+def test_a_feature_is_told_once_it_is_likely():
+    """Of rows that are almost noise, many may be the first with a new feature, and hardly any is."""
+    rng = np.random.default_rng(0)
+    X = (rng.random((1500, 5)) < 0.3) @ rng.standard_normal((5, 10)) + 1.5 * rng.standard_normal((1500, 10))
+    observation = LinearGaussian(noise_var=2.25, feature_var=1.0)
+    model = estimator({"observation": observation, "prior": IBP(mass=1.5)}).fit(X)
+    known = model._outcome.stream.tasks[0].state.state.known
+    later = [event for event in model.events_ if event.row >= 100]
+    assert known.n_born > 10
+    assert len(later) < 5
+    assert all(event.value >= 0.5 for event in later if event.kind == "born")
 
 
 def test_drift_is_followed_and_told():
@@ -315,6 +336,164 @@ def test_memory_does_not_grow():
     assert max(sizes[5:]) < 1.5 * sizes[3] + 8 * 5 * 256
 
 
+# ---- rows that share a posterior
+
+
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [(FIXED, {}), (FIXED, {"forgetting": 0.98, "n_start": 0}), (LEARNED, {"births": "anchored"})],
+    ids=["fixed", "forgetting", "learned"],
+)
+def test_batches_that_share_a_posterior_do_not_depend_on_how_rows_come(model, settings):
+    X = rows(330, missing=0.02 if model is FIXED else 0.0)[0]
+    one, other = (estimator(model, batch=20, **settings) for _ in range(2))
+    for part in (X[:7], X[7:8], X[8:150], X[150:]):
+        one.partial_fit(part)
+    other.partial_fit(X[:97])
+    for row in X[97:125]:
+        other.partial_fit(row[None])
+    other.partial_fit(X[125:])
+    assert_same(one, other)
+    state = one._outcome.stream.tasks[0].state.state
+    assert 0 < len(state.waiting) < 20
+    assert one.n_samples_seen_ == one.posterior_.n_rows == 330
+    assert one.n_components_ == 3
+    row_by_row = estimator(model, **settings).fit(X)
+    assert not np.array_equal(one.components_, row_by_row.components_)
+
+
+def test_a_batch_that_is_not_full_is_saved_and_goes_on(tmp_path):
+    X = rows()[0]
+    whole = estimator(batch=64).fit(X)
+    first = estimator(batch=64).fit(X[:201])
+    assert len(first._outcome.stream.tasks[0].state.state.waiting) == 201 - 100 - 64
+    first.save(tmp_path / "a.thali")
+    loaded = thali.load(tmp_path / "a.thali")
+    assert_same(first, loaded)
+    np.testing.assert_array_equal(first.score_samples(X[:5]), loaded.score_samples(X[:5]))
+    assert_same(whole, loaded.partial_fit(X[201:]))
+    model = estimator(batch=64).set_params(checkpoint=tmp_path / "run", max_time=1e-9)
+    with pytest.warns(UserWarning, match="Stopped by max_time after"):
+        model.fit(X)
+    assert 0 < model.posterior_.n_rows < 300
+    assert_same(whole, thali.resume(tmp_path / "run", X, max_time=None))
+
+
+def test_one_row_at_a_time_is_a_batch_of_one(whole):
+    assert_same(whole, estimator(batch=1).fit(rows()[0]))
+
+
+def test_a_batch_that_is_not_full_shows_its_rows():
+    """Its rows are in the posterior, as if they were a batch; a bad one is not taken in."""
+    X = rows(140)[0]
+    model = estimator(batch=100).fit(X[:110])
+    before = model.components_
+    model.partial_fit(X[110:])
+    assert not np.array_equal(before, model.components_)
+    assert model.posterior_.running.counts.sum() > 0.9 * 140
+    state = model._outcome.stream.tasks[0].state
+    with pytest.raises(thali.InvalidDataError):
+        model.partial_fit(np.full((2, 6), np.inf))
+    assert model._outcome.stream.tasks[0].state is state
+    with pytest.raises(ValueError, match="rows of its batch"):
+        model.inference.check_sound(state.state._replace(waiting=X), state.state.model, 6)
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "words"),
+    [
+        (FIXED, {"recipe": "paper"}, "takes rows one by one"),
+        ({"observation": FactorAnalysis(), "prior": IBP()}, {}, "takes rows one by one: the weights"),
+    ],
+)
+def test_what_has_no_batches_is_refused(model, settings, words):
+    with pytest.raises(InvalidParameterError, match=words):
+        estimator(model, batch=10, **settings).fit(rows(30)[0])
+
+
+# ---- the density of the next row
+
+
+def by_hand(x, chance, mean, var, noise):
+    """Enumeration by scipy's normal density of the cells that are seen."""
+    seen, terms = ~np.isnan(x), []
+    for z in itertools.product([0, 1], repeat=len(chance)):
+        z = np.array(z)
+        prior = np.log(np.where(z, chance, 1 - chance)).sum()
+        terms.append(prior + norm.logpdf(x, z @ mean, np.sqrt(noise + z @ var))[seen].sum())
+    return logsumexp(terms)
+
+
+@pytest.mark.parametrize("births", ["comonotone", "anchored"])
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_scores_are_those_of_the_next_row(births, missing):
+    """Known features with the chances of the filter, births among them, and new ones, all enumerated."""
+    X = rows(40, missing=missing)[0]
+    model = estimator(births=births, n_start=0).fit(X)
+    known, law = model._outcome.stream.tasks[0].state.state.known, model.posterior_.law
+    assert known.rows.shape[1] == (6 if missing else 1)
+    running = recursion.Running(40, known.counts, known.exists)
+    chance = recursion.next_row(running, law.mass, law.concentration, births)
+    chance = chance[chance > 1e-9]
+    n_new = len(chance) - known.n_features
+    mean = np.vstack([known.mean, np.zeros((n_new, 6))])
+    var = np.vstack([np.broadcast_to(0.25 / (0.25 + known.rows), known.mean.shape), np.ones((n_new, 6))])
+    new, wanted = rows(43, missing=missing)[0][40:], []
+    new[0] *= -3.0  # which only a new feature explains
+    for x in new:
+        wanted.append(by_hand(x, chance, mean, var, 0.25))
+    np.testing.assert_allclose(model.score_samples(new), wanted, atol=1e-6)
+    assert model.score(new) == pytest.approx(np.mean(wanted), abs=1e-6)
+    mask = np.zeros(new.shape, dtype=bool)
+    mask[:, 2] = ~np.isnan(new[:, 2])
+    less = np.where(mask, np.nan, new)
+    gap = sum(wanted) - sum(by_hand(x, chance, mean, var, 0.25) for x in less)
+    assert model.heldout_score(new, mask) == pytest.approx(gap / mask.sum(), abs=1e-6)
+
+
+def test_golden_density_of_the_next_row():
+    """G12: four features with variances of their own, from what a filter knows."""
+    nothing = engine(LinearGaussian(noise_var=0.4, feature_var=1.0)).nothing_known(3)
+    var = np.array([0.02, 0.05, 0.3, 1.0])
+    known = nothing._replace(
+        mean=np.array([[1.0, 0.0, 2.0], [-1.0, 1.0, 0.0], [0.0, 2.0, 1.0], [0.0, 0.0, 0.0]]),
+        rows=(0.4 / var - 0.4)[:, None], counts=np.zeros(4),
+    )  # fmt: skip
+    found = engine(nothing.observation).log_density(
+        known, np.array([[0.2, 1.1, 1.9]]), np.array([0.7, 0.5, 0.2, 0.05]), "auto", 100
+    )
+    assert found[0] == pytest.approx(-2.8233785669, abs=1e-9)
+
+
+def test_estimates_of_the_density_by_name(whole):
+    X = rows()[0][:8]
+    exact = whole.posterior_.log_density(X, "exact")
+    np.testing.assert_array_equal(whole.score_samples(X), exact)
+    for how, far in (("importance", 0.2), ("marginal", 1.5), ("joint", 1.5)):
+        found = whole.posterior_.log_density(X, how, n_samples=2000)
+        assert 0 < np.abs(found - exact).max() < far
+    with pytest.raises(InvalidParameterError, match="'importance'"):
+        whole.posterior_.log_density(X, "encoder")
+
+
+def test_a_new_row_means_the_same_to_all_methods(whole):
+    """A row of a known feature, one that only a new feature explains, and rows without a cell."""
+    a = whole.components_[0]
+    X = np.array([a, 9.0 * np.array([1, -1, 1, -1, 1, -1.0]), np.full(6, np.nan)])
+    novelty = whole.novelty(X)
+    rate = float(whole.posterior_.encoder.rate)
+    assert novelty[0] < 0.01
+    assert novelty[1] > 0.99
+    assert novelty[2] == pytest.approx(-np.expm1(-rate))
+    assert whole.score_samples(X)[2] == 0.0
+    chance = whole.posterior_.running.counts / 301
+    order = whole.posterior_.consensus.columns
+    np.testing.assert_allclose(whole.presence(X)[2], chance[order], atol=1e-3)
+    np.testing.assert_allclose(whole.impute(X)[2], chance[order] @ whole.components_, atol=1e-2)
+    drawn = whole.sample(20_000, random_state=1)
+    np.testing.assert_allclose(drawn.mean(axis=0), chance[order] @ whole.components_, atol=0.06)
+
+
 # ---- factor analysis
 
 ANALYSIS = FactorAnalysis(noise_var=0.1, feature_var=1.0, offset=None, noise_floor=0.0)
@@ -333,8 +512,11 @@ def test_factors_are_found_and_do_not_depend_on_batches():
     cosine = np.abs(A @ found.T) / np.outer(np.linalg.norm(A, axis=1), np.linalg.norm(found, axis=1))
     assert (cosine.max(axis=1) > 0.95).all()
     assert len(found) <= 4
-    assert np.isfinite(model.score(X[:5]))
     assert model.transform(X[:5]).shape == (5, len(found))
+    # two estimates of the density that draw weights in different ways
+    one, other = (model.posterior_.log_density(X[1:4], how, n) for how, n in (("auto", 2000), ("marginal", 40_000)))
+    np.testing.assert_array_equal(model.score_samples(X[:5]), model.posterior_.log_density(X[:5], "importance"))
+    np.testing.assert_allclose(one, other, atol=0.1)
 
 
 @pytest.mark.parametrize(

@@ -366,3 +366,20 @@ def test_sums_with_negative_counts_are_refused(rng):
     for wrong in (scale(state.statistics, -1.0), add(state.statistics, scale(state.statistics, np.nan))):
         with pytest.raises(ValueError, match="its factors"):
             inference.check_sound(state._replace(statistics=wrong), model, N_DIMS)
+
+
+def test_features_whose_covariance_has_no_digits_left_are_refused():
+    """Weights of 1e11 with variances of 1: the precision of the features is singular as far as digits go."""
+    observation = FactorAnalysis(noise_var=1.0, feature_var=None, offset=None, noise_floor=0.0)
+    model = LatentFeatures(observation, IBP(), StreamingMeanField(batch_size=1, start="uniform"), random_state=0)
+    for row in ([[1e12]], [[1e9, 2e9]]):
+        with pytest.raises(InvalidParameterError, match="no digits left"):
+            model.fit(np.array(row))
+    with pytest.raises(InvalidParameterError, match="no digits left"):
+        model.partial_fit(np.array([[1e12]]))
+    model.partial_fit(np.ones((3, 1)))
+    before = model.score_samples(np.ones((1, 1)))
+    with pytest.raises(InvalidParameterError, match="stay in range"), pytest.warns(UserWarning, match="Row 0"):
+        model.partial_fit(np.array([[1e12]]))
+    assert model.n_samples_seen_ == 3
+    np.testing.assert_array_equal(model.score_samples(np.ones((1, 1))), before)

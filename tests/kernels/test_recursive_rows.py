@@ -54,7 +54,7 @@ def test_golden_fixed_point():
 def slots(room, n_dims, width=1):
     return Slots(
         np.zeros((room, n_dims)), np.zeros((room, width)), np.zeros(room), np.zeros(room), np.zeros(room),
-        np.zeros(room, np.int64), np.zeros((room, room)),
+        np.zeros(room, np.int64), np.zeros((room, room)), np.zeros(room, bool),
     )  # fmt: skip
 
 
@@ -106,17 +106,18 @@ def test_kernel_equals_its_twin(case):
 
 
 MUTANTS = [
-    ("filter_rows", "gain = p / (ridge + p) if", "gain = p if", "comonotone"),
-    ("filter_rows", "n_seen * start + pull * total", "n_seen * start + 0.5 * total / law.noise", "comonotone"),
-    ("settle_row", "exists = 1.0 - (1.0 - exists) * (1.0 - p)", "exists = p", "anchored"),
+    ("filter_recorded", "gain = p / (ridge + p) if", "gain = p if", "comonotone"),
+    ("filter_recorded", "n_seen * start + pull * total", "n_seen * start + 0.5 * total / law.noise", "comonotone"),
+    ("filter_recorded", "total > law.noise * n_seen", "total < law.noise * n_seen", "anchored"),
+    ("settle_row", "existence(law, exists, count, p, q[k], before)", "p", "anchored"),
     ("lose_weight", "(keep * (ridge + rows)) / (ridge + keep * rows)", "1.0", "forgetting"),
     (
-        "filter_rows",
+        "filter_recorded",
         "weight[k, i] = ridge + slots.rows[k, seen[i]]",
         "weight[k, i] = ridge + slots.rows[k, i]",
         "missing",
     ),
-    ("filter_rows", "share[k] = b[k] / (b[k] + plan.ossify * count) if", "share[k] = 1.0 if", "paper"),
+    ("filter_recorded", "share[k] = b[k] / (b[k] + plan.ossify * count) if", "share[k] = 1.0 if", "paper"),
 ]
 
 
@@ -124,6 +125,7 @@ MUTANTS = [
 def test_a_wrong_kernel_differs_from_the_twin(name, old, new, case, monkeypatch):
     settings = dict(CASES[case])
     X = rows(3, 25, missing=settings.pop("missing", 0.0))
+    monkeypatch.setattr(kernel, "filter_recorded", plain(kernel.filter_recorded))
     monkeypatch.setattr(kernel, name, mutant(getattr(kernel, name), old, new))
     wrong, right = stream(plain(kernel.filter_rows), X, **settings), stream(twin.filter_rows, X, **settings)
     same = all(
@@ -233,6 +235,46 @@ def test_the_better_of_two_climbs_is_taken():
     values = [parts.bits_bound(K, D, ends[0][1], ends[0][0], row["log_odds"], row["square"], row["spread"], 0.4)
               for parts in (kernel, twin)]  # fmt: skip
     assert values[0] == pytest.approx(values[1], rel=1e-12)
+
+
+def hidden():
+    """A row of two features that point against each other: neither alone explains any of it."""
+    mean = np.array([[3.0, 1.0, 0.0], [-3.0, 1.0, 0.5], [0.0, 0.3, 3.0]])
+    return mean[0] + mean[1] + 0.05, mean, np.full(3, -1.0)
+
+
+def searched(search, x, mean, odds, n_passes=50):
+    K, D = mean.shape
+    b, r, square, spread = np.zeros(K), x.copy(), (mean**2).sum(axis=1), np.full(K, 0.01)
+    for s in range(n_passes):
+        kernel.scan_bits(s % 2 == 1, K, D, mean, r, b, odds, square, spread, 0.25)
+    single = b.copy()
+    search(x, K, D, mean, r, b, odds, square, spread, 0.25, n_passes, 1e-10, np.zeros(K), np.zeros(D))
+    return single, b, r
+
+
+def test_features_that_point_against_each_other_are_found_together():
+    x, mean, odds = hidden()
+    single, b, r = searched(kernel.search_bits, x, mean, odds)
+    assert single.max() < 0.5
+    np.testing.assert_allclose(b, [1, 1, 0], atol=0.2)
+    np.testing.assert_allclose(r, x - b @ mean, atol=1e-9)
+    wrong = mutant(kernel.search_bits, "- same * dot / noise", "+ same * dot / noise")
+    assert searched(wrong, x, mean, odds)[1].max() < 0.5
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_search_equals_its_twin_and_never_lowers_the_bound(seed):
+    rng = np.random.default_rng(seed)
+    K, D = 7, 3
+    mean, odds = 2 * rng.standard_normal((K, D)), rng.standard_normal(K) - 1
+    x = (rng.random(K) < 0.5) @ mean + 0.5 * rng.standard_normal(D)
+    mine, its = searched(kernel.search_bits, x, mean, odds), searched(twin.search_bits, x, mean, odds)
+    for a, b in zip(mine, its, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-9)
+    square, spread = (mean**2).sum(axis=1), np.full(K, 0.01)
+    values = [kernel.bits_bound(K, D, x - b @ mean, b, odds, square, spread, 0.25) for b in mine[:2]]
+    assert values[1] >= values[0] - 1e-12
 
 
 # ---- births

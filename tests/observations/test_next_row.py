@@ -89,7 +89,7 @@ def test_weights_that_forget_the_proposal_fail(monkeypatch):
     before = next_row._likely
     monkeypatch.setattr(next_row, "_likely", lambda *args: np.sqrt(before(*args)))
     assert_unbiased(errors("importance"))
-    monkeypatch.setattr(np, "logaddexp", lambda of_proposal, of_law: of_law)
+    monkeypatch.setattr(next_row, "_log_mixture", lambda log_q, shares: log_q[0])
     with pytest.raises(AssertionError):
         assert_unbiased(errors("importance"))
 
@@ -164,6 +164,41 @@ def test_features_that_cannot_be_there_are_left_out(rng):
     assert log_density(X, none) == pytest.approx(norm.logpdf(X, 0, math.sqrt(0.4)).sum())
     for how in ("importance", "marginal", "joint"):
         assert log_density(X, none, how) == pytest.approx(norm.logpdf(X, 0, math.sqrt(0.4)).sum())
+
+
+def with_new(row, chance, var):
+    """And new features with these chances."""
+    n = len(chance)
+    return row._replace(
+        chance=np.append(row.chance, chance), mean=np.vstack([row.mean, np.zeros((n, 3))]),
+        var=np.concatenate([row.var, np.full((n, *row.var.shape[1:]), var)]), n_new=n,
+    )  # fmt: skip
+
+
+FAR = np.array([[0.2, 1.1, 1.9], [9.0, -7.0, 3.0], [np.nan, 6.0, np.nan], [-2.0, 2.0, -5.0]])
+
+
+@pytest.mark.parametrize("var", [ROW.var, np.outer(ROW.var, [1.0, 3.0, 0.2])], ids=["isotropic", "per cell"])
+def test_new_features_are_integrated_with_their_number(var):
+    """As if each were one of the features, which are enumerated; rows that only new features explain among them."""
+    row = with_new(ROW._replace(var=var), [0.002, 3e-4, 3e-5], 4.0)
+    wanted = [by_hand(x, row) for x in FAR]
+    assert log_density(FAR, row) == pytest.approx(wanted, rel=1e-10)
+    assert log_density(FAR, row._replace(n_new=0)) == pytest.approx(wanted, rel=1e-10)
+    few = log_density(FAR, row, "importance", 400)
+    assert few == pytest.approx(wanted, abs=0.2)
+    # where new features are drawn as others are, a row that needs one is missed
+    assert log_density(FAR, row._replace(n_new=0), "importance", 400)[1] != pytest.approx(wanted[1], abs=0.2)
+
+
+def test_new_features_with_weights_by_quadrature():
+    row = NextRow(np.array([0.6, 0.3]), np.array([[1.0, 1.5, 0.2], [0.5, -0.5, 1.5]]), np.array([0.1, 0.4]), 0.3, 1.4)
+    alone = row._replace(chance=row.chance[:1], mean=row.mean[:1], var=row.var[:1])
+    row = with_new(alone, [0.1], 0.8)
+    for x in ([0.8, 2.4, -1.0], [4.0, -3.0, np.nan]):
+        wanted = quadrature(np.array(x), row)
+        assert_unbiased(errors("importance", row, wanted, np.array(x)))
+        assert log_density(np.array([x]), row, "importance", 20_000)[0] == pytest.approx(wanted, abs=0.02)
 
 
 def test_what_cannot_be_asked():

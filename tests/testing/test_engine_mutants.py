@@ -450,6 +450,12 @@ MUTANTS = [
         {"known_of": lambda o, s, X, z, *rest: o.known_of(s, X, 0.5 * z, *rest)},
         "known_of must have these features",
     ),
+    (
+        NORMAL,
+        RecursiveRows,
+        {"log_density": lambda o, s, *args: o.log_density(s, *args) + 0.1},
+        "log_density must be that of noise",
+    ),
     (WEIGHTED, calibration.NoiseFloor, {"usual_cells": lambda o, s, a, X: np.nan_to_num(X)}, "usual_cells must have"),
 ]
 

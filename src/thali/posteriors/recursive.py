@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 from scipy.special import logit
@@ -12,7 +12,7 @@ from thali.core.codebook import Codebook
 from thali.core.model import Model
 from thali.core.observation import Observation
 from thali.core.protocols.engines.predictions import Predictions
-from thali.core.protocols.engines.recursive import RowLaw
+from thali.core.protocols.engines.recursive import Known, RecursiveRows, RowLaw
 from thali.posteriors.approximation import rows_not_kept
 from thali.posteriors.base import POOLED, Posterior, Predictor
 from thali.posteriors.representative import PERSISTENT, Consensus
@@ -36,12 +36,15 @@ class RecursivePosterior(Posterior):
     n_chains = 1
     n_draws = 1
 
-    def __init__(
-        self, model: Model, law: RowLaw, running: tuple[Any, ...], observation: Observation, codebook: Codebook
-    ) -> None:
-        """observation: concrete; `model` may have distributions where it has numbers."""
-        self.model, self.law, self.running = model, law, Running(*running)
-        self._observation, self._book = observation, codebook
+    def __init__(self, model: Model, law: RowLaw, known: Known) -> None:
+        """What is known has a concrete observation model; `model` may have distributions where that has numbers."""
+        self.model, self.law, self._known = model, law, known
+        self.running = Running(known.n_rows, known.weight, known.counts, known.exists)
+        self._observation, self._book = known.observation, self._engine.codebook(known)
+
+    @property
+    def _engine(self) -> RecursiveRows:
+        return self.model.observation.engine(RecursiveRows)  # type: ignore[no-any-return]
 
     @property
     def n_rows(self) -> int:
@@ -117,15 +120,28 @@ class RecursivePosterior(Posterior):
     def encoder(self) -> Predictor:
         return self.predictor(0, 0, self.consensus.columns)
 
+    @cached_property
+    def _chances(self) -> Array:
+        """P(the next row has feature k), for the known features and enough new ones."""
+        prior, running = self.concrete(0, 0).prior, self.running
+        sums = prior.start_running()._replace(n_rows=running.weight, counts=running.counts, exists=running.exists)
+        return prior.next_row(sums, self.law.births)  # type: ignore[no-any-return]
+
     def predictor(self, chain: int, draw: int, columns: Array | None = None) -> Predictor:
-        """How the next row is seen: it has a feature with the share of the rows that have it, and
-        Poisson(mass c / (c + n)) new ones."""
-        columns = np.arange(len(self.running.counts)) if columns is None else columns
-        before = self.law.concentration + self.running.weight
-        # eq: S22.filter-prior
-        chance = np.clip(self.running.counts / before, 1e-12, 1 - 1e-12)
-        rate = self.law.mass * self.law.concentration / before + float(np.delete(chance, columns).sum())
+        """How the next row is seen: it has the features so far with the chances of the filter, and as many new ones as
+        it expects, by a Poisson law."""
+        K = len(self.running.counts)
+        columns = np.arange(K) if columns is None else columns
+        chance = np.clip(self._chances, 1e-12, 1 - 1e-12)
+        rate = float(np.delete(self._chances, columns).sum())
         return Predictor(self._observation, self._book.columns(columns), logit(chance[columns]), rate)
+
+    def log_density(self, X: Array, how: str = "auto", n_samples: int = 200) -> Array:
+        """log p of each row of X as the next one; features are integrated out.
+
+        "auto" is exact with few features and no weights, else by importance sampling ("importance"); "marginal" draws
+        codes from their law; "joint" draws the features, too: the estimate of Schaeffer et al. 2022."""
+        return self._engine.log_density(self._known, X, self._chances, how, n_samples)
 
     def pooled(self) -> list[Predictor]:
         """One that has the features integrated out, or several with features drawn from q."""

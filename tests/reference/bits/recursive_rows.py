@@ -92,6 +92,33 @@ def start_bits(x, K, n_dims, mean, r, b, q, log_odds, square, spread, noise, n_p
     r[:n_dims] = x[:n_dims] - b[:K] @ mean[:K, :n_dims]
 
 
+def search_bits(x, K, n_dims, mean, r, b, log_odds, square, spread, noise, n_passes, tol, first, second):
+    """Every single and double flip of whole bits, as values of the whole row; the kernel looks for pairs among the 16
+    best."""
+    args = mean, log_odds, square, spread, noise
+    before = bits_bound(K, n_dims, r, b, *args[1:])
+    soft, left = b[:K].copy(), r[:n_dims].copy()
+
+    def value(z):
+        rest = x[:n_dims] - z @ mean[:K, :n_dims]
+        return z @ log_odds[:K] - rest @ rest / (2 * noise) - 0.5 * z @ spread[:K]
+
+    z = (soft > 0.5).astype(float)
+    for _ in range(2 * K):
+        ways = [[k] for k in range(K)] + [[i, j] for i in range(K) for j in range(i)]
+        gains = [value(np.where(np.isin(np.arange(K), way), 1 - z, z)) - value(z) for way in ways]
+        best = int(np.argmax(gains))
+        if gains[best] <= tol:
+            break
+        z[ways[best]] = 1 - z[ways[best]]
+    b[:K], r[:n_dims] = z, x[:n_dims] - z @ mean[:K, :n_dims]
+    for s in range(n_passes):
+        if scan_bits(s % 2 == 1, K, n_dims, mean, r, b, *args[1:]) < tol:
+            break
+    if bits_bound(K, n_dims, r, b, *args[1:]) <= before:
+        b[:K], r[:n_dims] = soft, left
+
+
 def row_bound(K, n_dims, mean, old, weight, share, used, r, b, log_odds, square, spread, noise):
     new, old = mean[:K, :n_dims], old[:K, :n_dims]
     w = np.broadcast_to(weight[:K], (K, n_dims)) if weight.shape[1] == 1 else weight[:K, :n_dims]
@@ -117,13 +144,12 @@ def filter_rows(X, at, K, slots, totals, law, plan, notes):
         mu0, Sigma0 = slots.mean[:K][:, seen], [law.noise * np.diag(1 / v) for v in w]
         mu, Sigma, b = mu0.copy(), [S.copy() for S in Sigma0], q[:K].copy()
         if plan.seeks:
-            b = _started(o, K, mu, Sigma, q, odds, law.noise, plan)
+            b = _started(o, K, mu, Sigma, q, odds, law, plan)
         while len(b) < min(K + CANDIDATES, plan.most) and D:
             c, r = len(b), o - b @ mu
             p = q[c]
             if plan.seeks:
-                whole = law.noise + law.feature
-                p = expit(odds[c] - 0.5 * D * np.log(whole / law.noise) - r @ r / (2 * whole) + r @ r / (2 * law.noise))
+                p = expit(odds[c] + log_new(r @ r, D, law))
             if p < NONE:
                 break
             gain = p / (ridge + p) if plan.seeks else 0.0
@@ -164,11 +190,19 @@ def filter_rows(X, at, K, slots, totals, law, plan, notes):
     return len(X), K, n_notes
 
 
-def _started(o, K, mu, Sigma, q, odds, noise, plan):
-    """Bits of the known features given these as they are, from the prior or from nothing."""
+def log_new(square, D, law):
+    """log p(residual | one new feature) - log p(residual | none)."""
+    whole = law.noise + law.feature
+    return -0.5 * D * np.log(whole / law.noise) - square / (2 * whole) + square / (2 * law.noise)
+
+
+def _started(o, K, mu, Sigma, q, odds, law, plan):
+    """Bits of the known features given these as they are, from the prior or from nothing, and searched for if what they
+    leave looks new."""
     b, r = q[:K].copy(), o.copy()
-    spread = np.array([np.trace(S) for S in Sigma]) / noise
-    start_bits(
-        o, K, len(o), mu, r, b, q, odds, (mu**2).sum(axis=1), spread, noise, plan.n_inner, plan.tol, None, None
-    )  # fmt: skip
+    spread = np.array([np.trace(S) for S in Sigma]) / law.noise
+    args = (mu**2).sum(axis=1), spread, law.noise, plan.n_inner, plan.tol, None, None
+    start_bits(o, K, len(o), mu, r, b, q, odds, *args)
+    if K > 1 and r @ r > law.noise * len(o):
+        search_bits(o, K, len(o), mu, r, b, odds, *args)
     return b

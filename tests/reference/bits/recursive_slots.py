@@ -52,7 +52,7 @@ def row_odds(slots, K, before, law, q, log_odds, births, below, order, tails):
 def open_slots(slots, K, n_all):
     for values in (slots.mean, slots.rows, slots.counts, slots.exists, slots.age):
         values[K:n_all] = 0
-    slots.number[K:n_all] = -1
+    slots.number[K:n_all], slots.told[K:n_all] = -1, False
     slots.together[K:n_all, :n_all] = slots.together[:n_all, K:n_all] = 0
 
 
@@ -74,15 +74,24 @@ def settle_row(b, q, K, n_all, before, slots, totals, law, fade, notes, n_notes)
     for k in range(K, n):
         slots.number[k] = totals.n_born[0]
         totals.n_born[0] += 1
-        notes[n_notes] = now, 0, slots.number[k], slots.counts[k]
-        n_notes += 1
-    for k in range(n - 1, -1, -1):
-        part = slots.counts[k] / (law.concentration + slots.age[k])
-        if part < fade or slots.exists[k] < fade:
-            notes[n_notes] = now, 1, slots.number[k], part
-            n_notes += 1
-            drop_slot(k, n, slots)
-            n -= 1
+    n, n_notes = fade_out(n, slots, law, fade, now, notes, n_notes)
     totals.n_rows[0] += 1
     totals.weight[0] += 1
     return n, n_notes
+
+
+def fade_out(K, slots, law, fade, now, notes, n_notes):
+    for k in range(K):
+        if slots.exists[k] >= 0.5 and not slots.told[k]:
+            slots.told[k] = True
+            notes[n_notes] = now, 0, slots.number[k], slots.exists[k]
+            n_notes += 1
+    for k in range(K - 1, -1, -1):
+        part = slots.counts[k] / (law.concentration + slots.age[k])
+        if part < fade or slots.exists[k] < fade:
+            if slots.told[k]:
+                notes[n_notes] = now, 1, slots.number[k], part
+                n_notes += 1
+            drop_slot(k, K, slots)
+            K -= 1
+    return K, n_notes

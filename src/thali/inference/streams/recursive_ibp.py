@@ -13,7 +13,7 @@ from thali.core.model import Model, lacking
 from thali.core.protocols.engines.recursive import RecursiveRows, RowLaw, RowPlan
 from thali.core.protocols.prior import Recursive
 from thali.core.registry import stored
-from thali.core.spec import Domain, Spec, at_least, not_negative, one_of, setting
+from thali.core.spec import Domain, Spec, at_least, between, not_negative, one_of, setting
 from thali.inference.restart import climb
 from thali.inference.variational.mean_field import MeanField
 from thali.posteriors.recursive import RecursivePosterior
@@ -46,10 +46,11 @@ class RecursiveState(NamedTuple):
     trace: Array  # (n, 5) rows, features, bound, log of the noise variance (nan: many), mass
     every: int  # which of those times are in the trace
     n_times: int
+    waiting: Array  # (fewer than batch, n_dims) rows of the batch that is not full
 
     @property
     def n_rows(self) -> int:
-        return int(self.known.n_rows)
+        return int(self.known.n_rows) + len(self.waiting)
 
     @property
     def n_features(self) -> int:
@@ -82,6 +83,11 @@ class RecursiveIBP(Spec):
         Features at a time, at most.
     n_start : int
         So many rows are kept at first, and features begin with a `MeanField` of them; 0: with the first row.
+    batch : int
+        So many rows share one posterior of the features: they are taken in one by one, which gives each the prior
+        that it has in a filter and finds new features; then the bits of all of them and the features are fitted
+        together, those priors held. Until a batch is full its rows are kept, and what is shown is what follows from
+        them, as if they were a batch. LinearGaussian only; memory grows with `batch` times dims.
     recipe : "residual" or "paper"
         Where factors of a row begin: "residual": new features at what others leave of it; "paper": all at the prior,
         in `n_inner` passes, with features averaged by counts (for comparison: most features die). It begins with
@@ -95,6 +101,7 @@ class RecursiveIBP(Spec):
     fade_below: float = setting(1e-3, _share)
     truncation: int = setting(200, at_least(1))
     n_start: int = setting(100, at_least(0))
+    batch: int = setting(1, between(1, 100_000))
     recipe: str = setting("residual", one_of(*RECIPES))
 
     shape = "rows"
@@ -109,13 +116,16 @@ class RecursiveIBP(Spec):
     @property
     def plan(self) -> RowPlan:
         tol = self.tol if self.recipe == "residual" else 0.0
-        return RowPlan(self.n_inner, tol, self.forgetting, self.fade_below, self.truncation, self.n_young, self.recipe)
+        return RowPlan(
+            self.n_inner, tol, self.forgetting, self.fade_below, self.truncation, self.n_young, self.batch, self.recipe
+        )
 
     def begin(self, rng: Generator, model: Model, n_dims: int) -> RecursiveState:
         engine = model.observation.engine(RecursiveRows)
         engine.check_recursive(self.plan)
         known = engine.nothing_known(n_dims)
-        return RecursiveState(model, known, n_dims, _law_given(model, known), _LEAST, np.zeros((0, 5)), 1, 0)
+        law, trace, waiting = _law_given(model, known), np.zeros((0, 5)), np.zeros((0, n_dims))
+        return RecursiveState(model, known, n_dims, law, _LEAST, trace, 1, 0, waiting)
 
     def absorb_first(self, rng: Generator, state: RecursiveState, X: Array) -> tuple[RecursiveState, list[EventNote]]:
         """Few rows one by one; more begin with a mean field, which sees all of them at once."""
@@ -143,17 +153,28 @@ class RecursiveIBP(Spec):
         return state, notes + more
 
     def absorb(self, rng: Generator, state: RecursiveState, X: Array) -> tuple[RecursiveState, list[EventNote]]:
-        engine = state.model.observation.engine(RecursiveRows)
         notes: list[EventNote] = []
-        while len(X):
-            some, X = X[: state.due - state.n_rows], X[state.due - state.n_rows :]
-            known, more = engine.filter_rows(state.known, some, self._law(state), self.plan)
-            state = state._replace(known=known)
-            notes += more
-            if state.n_rows == state.due:
+        X = np.concatenate([state.waiting, X])
+        state = state._replace(waiting=X[:0])
+        while len(X) >= self.batch:
+            n = state.due - state.n_rows if self.batch == 1 else self.batch
+            state, more = self._after(state, X[:n])
+            notes, X = notes + more, X[n:]
+            if state.n_rows >= state.due:
                 state, more = self._in_order(state)
                 notes += more
-        return state, notes
+        return state._replace(waiting=X.copy()), notes
+
+    def _after(self, state: RecursiveState, X: Array) -> tuple[RecursiveState, list[EventNote]]:
+        engine = state.model.observation.engine(RecursiveRows)
+        known, notes = engine.filter_rows(state.known, X, self._law(state), self.plan)
+        return state._replace(known=known), notes
+
+    def _so_far(self, state: RecursiveState) -> RecursiveState:
+        """With the rows that wait, as if they were a batch."""
+        if not len(state.waiting):
+            return state
+        return self._after(state._replace(waiting=state.waiting[:0]), state.waiting)[0]
 
     def _in_order(self, state: RecursiveState) -> tuple[RecursiveState, list[EventNote]]:
         engine = state.model.observation.engine(RecursiveRows)
@@ -180,15 +201,12 @@ class RecursiveIBP(Spec):
         return RowLaw(float(state.law[0]), float(state.law[1]), self.births)
 
     def posterior(self, state: RecursiveState) -> RecursivePosterior:
-        engine = state.model.observation.engine(RecursiveRows)
-        law = self._law(state)
-        known = state.known
-        running = known.n_rows, known.weight, known.counts, known.exists
-        return RecursivePosterior(state.model, law, running, known.observation, engine.codebook(known))
+        state = self._so_far(state)
+        return RecursivePosterior(state.model, self._law(state), state.known)
 
     def history(self, state: RecursiveState) -> dict[str, Array]:
         """After some of the rows, the last included: the bound is of log p(rows so far), each given those before it."""
-        last = self._entry(state)
+        last = self._entry(self._so_far(state))
         trace = state.trace
         if not len(trace) or trace[-1, 0] != last[0]:
             trace = np.vstack([trace, last])
@@ -204,7 +222,7 @@ class RecursiveIBP(Spec):
         state.model.observation.engine(RecursiveRows).check_known(state.known, n_dims)
         trace = state.trace
         sound = (
-            state.n_rows < state.due <= state.n_rows + _LONGEST
+            state.known.n_rows < state.due <= state.known.n_rows + _LONGEST
             and state.law.shape == (2,) and state.law.dtype == np.float64 and np.isfinite(state.law).all()
             and bool((state.law > 0).all())
             and trace.ndim == 2 and trace.shape[1] == 5 and len(trace) <= _TRACE and trace.dtype == np.float64
@@ -212,6 +230,12 @@ class RecursiveIBP(Spec):
         )  # fmt: skip
         if not sound:
             raise ValueError("its trace or its next order does not fit its rows")
+        waiting = state.waiting
+        if not (
+            waiting.ndim == 2 and waiting.shape[1] == n_dims and len(waiting) < self.batch
+            and waiting.dtype == np.float64 and not np.isinf(waiting).any()
+        ):  # fmt: skip
+            raise ValueError("the rows of its batch do not fit it")
 
 
 def _law_given(model: Model, known: Any) -> Array:

@@ -12,7 +12,9 @@ from thali.kernels._jit import jit
 from thali.kernels.bits.recursive_slots import (
     CANDIDATES,
     NONE,
+    Record,
     as_chance,
+    keep_record,
     lose_weight,
     open_slots,
     row_odds,
@@ -20,6 +22,7 @@ from thali.kernels.bits.recursive_slots import (
 )
 
 _LOG_2PI = math.log(2.0 * math.pi)
+_PAIRED = 16  # flips
 
 
 def _scan_bits(backward, K, n_dims, mean, r, b, log_odds, square, spread, noise):
@@ -121,6 +124,68 @@ def _start_bits(x, K, n_dims, mean, r, b, q, log_odds, square, spread, noise, n_
                 r[d] = second[d]
 
 
+def _search_bits(x, K, n_dims, mean, r, b, log_odds, square, spread, noise, n_passes, tol, first, second):
+    """q(z) of the features so far from the best of whole bits in reach of single and double flips, if that is better.
+
+    Features that point against each other hide from one flip at a time: what they leave together looks new. `first`
+    and `second` are room for as many bits and cells. Pairs are looked for among the `_PAIRED` best single flips.
+    """
+    before = bits_bound(K, n_dims, r, b, log_odds, square, spread, noise)
+    for d in range(n_dims):
+        second[d] = r[d]
+        r[d] = x[d]
+    for k in range(K):
+        first[k] = b[k]
+        b[k] = 1.0 if b[k] > 0.5 else 0.0
+        if b[k] == 1.0:
+            for d in range(n_dims):
+                r[d] -= mean[k, d]
+    gain, best = np.empty(K), np.empty(min(K, _PAIRED), np.int64)
+    for _ in range(2 * K):
+        n_best = 0
+        for k in range(K):
+            dot = 0.0
+            for d in range(n_dims):
+                dot += mean[k, d] * r[d]
+            sign = 1.0 - 2.0 * b[k]
+            gain[k] = sign * (log_odds[k] + dot / noise - 0.5 * spread[k]) - 0.5 * square[k] / noise
+            i = n_best  # in order
+            while i > 0 and gain[best[i - 1]] < gain[k]:
+                if i < best.size:
+                    best[i] = best[i - 1]
+                i -= 1
+            if i < best.size:
+                best[i] = k
+                n_best = min(n_best + 1, best.size)
+        most, one, other = gain[best[0]], best[0], -1
+        for i in range(n_best):
+            for j in range(i):
+                dot = 0.0
+                for d in range(n_dims):
+                    dot += mean[best[i], d] * mean[best[j], d]
+                same = (1.0 - 2.0 * b[best[i]]) * (1.0 - 2.0 * b[best[j]])
+                # eq: own.double-flip
+                both = gain[best[i]] + gain[best[j]] - same * dot / noise
+                if both > most:
+                    most, one, other = both, best[i], best[j]
+        if most <= tol:
+            break
+        for k in (one, other):
+            if k >= 0:
+                sign = 1.0 - 2.0 * b[k]
+                for d in range(n_dims):
+                    r[d] -= sign * mean[k, d]
+                b[k] += sign
+    for s in range(n_passes):
+        if scan_bits(s % 2 == 1, K, n_dims, mean, r, b, log_odds, square, spread, noise) < tol:
+            break
+    if bits_bound(K, n_dims, r, b, log_odds, square, spread, noise) <= before:
+        for k in range(K):
+            b[k] = first[k]
+        for d in range(n_dims):
+            r[d] = second[d]
+
+
 def _row_bound(K, n_dims, mean, old, weight, share, used, r, b, log_odds, square, spread, noise):
     """(bound of log p(row | its prior), E[squared residual]): eq: S22.row-bound.
 
@@ -148,6 +213,12 @@ def _row_bound(K, n_dims, mean, old, weight, share, used, r, b, log_odds, square
 
 
 def _filter_rows(X, at, K, slots, totals, law, plan, notes):
+    """`filter_recorded` without a record of the rows."""
+    nothing = Record(np.zeros((0, 0)), np.zeros((0, 0)), np.zeros((0, 0), np.int64), np.zeros(0, np.int64))
+    return filter_recorded(X, at, K, slots, totals, law, plan, notes, nothing)
+
+
+def _filter_recorded(X, at, K, slots, totals, law, plan, notes, record):
     """Take in the rows of X from number `at` on, until there is no more room for features or notes.
 
     notes[i] = (row of the stream, BORN or FADED, number of the feature, value). Returns (next row of X, number of
@@ -208,6 +279,13 @@ def _filter_rows(X, at, K, slots, totals, law, plan, notes):
             start_bits(
                 x, K, n_seen, mean, r, b, q, log_odds, square, spread, law.noise, plan.n_inner, plan.tol, first, second
             )
+            total = 0.0
+            for i in range(n_seen):
+                total += r[i] * r[i]
+            if K > 1 and total > law.noise * n_seen:  # it could be explained better
+                search_bits(
+                    x, K, n_seen, mean, r, b, log_odds, square, spread, law.noise, plan.n_inner, plan.tol, first, second
+                )
         while n_all < min(K + CANDIDATES, plan.most) and n_seen > 0:
             k = n_all
             total = 0.0
@@ -261,6 +339,8 @@ def _filter_rows(X, at, K, slots, totals, law, plan, notes):
                 # with the whole share weight + p
                 w = 1.0 / (share[k] / (weight[k, i] + used[k]) + (1.0 - share[k]) / weight[k, i])
                 slots.rows[k, seen[i] if W > 1 else 0] = max(w - ridge, 0.0)
+        if record.n_known.size:
+            keep_record(row, K, n_all, b, log_odds, slots, totals, record)
         K, n_notes = settle_row(b, q, K, n_all, before, slots, totals, law, plan.fade, notes, n_notes)
         totals.error[0] += error
         totals.n_cells[0] += n_seen
@@ -273,5 +353,7 @@ scan_bits = jit(_scan_bits)
 scan_means = jit(_scan_means)
 bits_bound = jit(_bits_bound)
 start_bits = jit(_start_bits)
+search_bits = jit(_search_bits)
 row_bound = jit(_row_bound)
+filter_recorded = jit(_filter_recorded)
 filter_rows = jit(_filter_rows)

@@ -2,19 +2,20 @@
 
     p(x) = sum_z prod_k q_k^z_k (1 - q_k)^(1 - z_k) N(x; v mean, noise_var + v^2 var),    v = z, or z w with w normal
 
-A filter of rows knows its features like that: features that a row may be the first to have are among them, with the
+A filter of rows knows its features like that: features that a row may be the first to have are the last ones, with the
 chance of their birth. Cells are independent given v; those that are missing have no part.
 
-Few features are enumerated. Else v is drawn, the features integrated out: from what is likely for the row, and some
-from the law of v, so that no weight can be large. Each row has a stream of random numbers of its own, from a seed and
-its content: whatever its company, it has the same answer.
+New features are alike, so only how many a row has matters, or the sum of their squared weights: that is integrated out
+first. Few others are enumerated. Else their v is drawn, the features integrated out: from what is likely for the row,
+with and without a new feature, and some from the law of v, so that no weight can be large. Each row has a stream of
+random numbers of its own, from a seed and its content: whatever its company, it has the same answer.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit, logsumexp, ndtri
+from scipy.special import expit, logsumexp, ndtri, roots_genlaguerre
 
 from thali.data.row_digests import row_digests
 from thali.errors import InvalidParameterError
@@ -29,6 +30,7 @@ _ENUMERATED = 10  # features
 _IMPOSSIBLE = 1e-12  # a feature with a smaller chance is left out
 _FROM_THE_LAW = 0.1  # share of the draws
 _CELLS = 2_000_000  # of draws held at a time
+_NODES = 12, 6  # of the squared weight of a new feature, and of the sum of several
 _TEMPERATURES = (8.0, 4.0, 2.0, 1.0)
 _SWEEPS, _SETTLED = 50, 1e-6
 
@@ -41,6 +43,8 @@ class NextRow(NamedTuple):
     var: Array  # (n_features,), or (n_features, n_dims)
     noise_var: float | Array  # or (n_dims,)
     weight_var: float | None = None  # of normal weights, of which each row and feature has one; None: there are none
+    n_new: int = 0  # features that no row had, the last ones: means of zero, and one variance
+    more: Array = np.zeros((2, 0))  # chances of what they may add to the variance of each cell, and how much that is
 
 
 @one_blas_thread()
@@ -53,7 +57,7 @@ def log_density(X: Array, row: NextRow, how: str = "auto", n_samples: int = 200,
     """
     if how not in HOW:
         raise InvalidParameterError(f"how must be one of {', '.join(map(repr, HOW))}. Got {how!r}.")
-    row = _possible(row)
+    row = _possible(_collapsed(row) if how in ("auto", "exact", "importance") else row)
     n_features = len(row.chance)
     if how == "auto":
         how = "exact" if row.weight_var is None and n_features <= _ENUMERATED else "importance"
@@ -76,6 +80,29 @@ def log_density(X: Array, row: NextRow, how: str = "auto", n_samples: int = 200,
     return found
 
 
+def _collapsed(row: NextRow) -> NextRow:
+    """With the new features as a law of what they add to the variance of each cell."""
+    if not row.n_new:
+        return row
+    known = len(row.chance) - row.n_new
+    law = np.ones(1)
+    for chance in row.chance[known:]:
+        law = np.append(law, 0.0) * (1.0 - chance) + np.append(0.0, law) * chance
+    var = float(np.max(row.var[-1]))
+    chances, powers = [law[0]], [0.0]
+    for m in range(1, len(law)):
+        if row.weight_var is None:
+            chances.append(law[m])
+            powers.append(float(m))
+        else:  # the sum of so many squared weights
+            nodes, shares = roots_genlaguerre(_NODES[min(m - 1, 1)], 0.5 * m - 1.0)
+            chances += list(law[m] * shares / shares.sum())
+            powers += list(2.0 * row.weight_var * nodes)
+    more = np.array([chances, var * np.array(powers)])[:, np.array(chances) > _IMPOSSIBLE]
+    # eq: own.new-features
+    return row._replace(chance=row.chance[:known], mean=row.mean[:known], var=row.var[:known], n_new=0, more=more)
+
+
 def _possible(row: NextRow) -> NextRow:
     """Without features that no row will have; no other is certain."""
     kept = np.flatnonzero(row.chance > _IMPOSSIBLE)
@@ -86,9 +113,9 @@ def _possible(row: NextRow) -> NextRow:
 # ---- rows given their codes
 
 
-def _log_rows(X: Array, seen: Array, mean: Array, var: Array) -> Array:
-    """(n_rows, n_draws) from means and variances (n_rows or 1, n_draws, n_dims or 1)."""
-    square = (X[:, None] - mean) ** 2
+def _log_rows(square: Array, seen: Array, var: Array) -> Array:
+    """(n_rows, n_draws) from squares of what is left (n_rows, n_draws, n_dims) and variances (n_rows or 1, n_draws,
+    n_dims or 1)."""
     if var.shape[2] == 1:
         left = np.where(seen[:, None], square, 0.0).sum(axis=2)
         return -0.5 * (seen.sum(axis=1)[:, None] * np.log(2 * np.pi * var[:, :, 0]) + left / var[:, :, 0])
@@ -101,8 +128,18 @@ def _spread(codes: Array, row: NextRow) -> Array:
 
 
 def _given_codes(X: Array, seen: Array, codes: Array, row: NextRow) -> Array:
-    """log p(x | codes), features integrated out."""
-    return _log_rows(X, seen, codes @ row.mean, _spread(codes, row) + row.noise_var)
+    """log p(x | codes), features integrated out, and new ones with how many there are."""
+    square, var = (X[:, None] - codes @ row.mean) ** 2, _spread(codes, row) + row.noise_var
+    if not row.more.size:
+        return _log_rows(square, seen, var)
+    if var.shape[2] == 1:  # one sum of squares is enough
+        square, n_seen = np.where(seen[:, None], square, 0.0).sum(axis=2), seen.sum(axis=1)[:, None]
+        whole = [var[:, :, 0] + more for more in row.more[1]]
+        terms = [-0.5 * (n_seen * np.log(2 * np.pi * var) + square / var) for var in whole]
+    else:
+        terms = [_log_rows(square, seen, var + more) for more in row.more[1]]
+    terms = [term + math.log(chance) for term, chance in zip(terms, row.more[0], strict=True)]
+    return np.asarray(logsumexp(terms, axis=0))
 
 
 def _log_bits(Z: Array, chance: Array) -> Array:
@@ -126,7 +163,7 @@ def _joint(X: Array, seen: Array, row: NextRow, keys: Array, n: int) -> Array:
     codes, rest = _codes_of_law(row, keys, n, X.shape[1])
     mean = codes @ row.mean + np.sqrt(_spread(codes, row)) * ndtri(rest + 2.0**-54)
     var = np.broadcast_to(row.noise_var, X.shape[1])[None, None]
-    return _log_rows(X, seen, mean, var)
+    return _log_rows((X[:, None] - mean) ** 2, seen, var)
 
 
 def _marginal(X: Array, seen: Array, row: NextRow, keys: Array, n: int) -> Array:
@@ -145,22 +182,44 @@ def _codes_of_law(row: NextRow, keys: Array, n: int, n_more: int) -> tuple[Array
 
 
 def _importance(X: Array, seen: Array, row: NextRow, keys: Array, n: int) -> Array:
-    """From what is likely for the row, and a fixed number from the law; each is weighted by the mixture of both."""
+    """From what is likely for the row, and a fixed number from the law; each is weighted by the mixture of all.
+
+    What is likely is asked twice if there may be new features: without one, and with one as noise."""
     n_features, n_of_law = len(row.chance), max(round(_FROM_THE_LAW * n), 1)
-    shares = np.log([1.0 - n_of_law / n, n_of_law / n]) if n_of_law < n else np.array([-np.inf, 0.0])
     numbers = row_uniforms(keys, 2 * n * n_features).reshape(len(keys), n, 2, n_features)
-    forms, pull = _forms(X, seen, row)
-    likely = _likely(row, forms, pull)[:, None]
-    chance = np.where((np.arange(n) < n_of_law)[:, None], row.chance, likely)
-    Z = numbers[:, :, 0] < chance
-    codes, log_likely = Z.astype(float), _log_bits(Z, likely)
-    log_law = _log_bits(Z, row.chance)
-    if row.weight_var is not None:
-        codes, log_p, log_q = _weights(codes, row, forms, pull, ndtri(numbers[:, :, 1] + 2.0**-54), n_of_law)
-        log_law, log_likely = log_law + log_p, log_likely + log_q
+    normals = ndtri(numbers[:, :, 1] + 2.0**-54)
+    kinds: list[_Source] = [_Source(np.tile(row.chance, (len(X), 1)), None)]
+    for noise in _levels(row):
+        given = row._replace(noise_var=noise)
+        forms, pull = _forms(X, seen, given)
+        kinds.append(_Source(_likely(given, forms, pull), (forms, pull)))
+    ends = np.linspace(n_of_law, n, len(kinds)).astype(int)
+    Z, weights = np.zeros((len(X), n, n_features), bool), np.zeros((len(X), n, n_features))
+    for kind, first, last in zip(kinds, [0, *ends[:-1]], ends, strict=True):
+        some = slice(first, last)
+        Z[:, some] = numbers[:, some, 0] < kind.chance[:, None]
+        if row.weight_var is not None:
+            weights[:, some] = _drawn(Z[:, some], row, kind, normals[:, some])
+    log_q = []
+    for kind in kinds:
+        log_q.append(_log_bits(Z, kind.chance[:, None]))
+        if row.weight_var is not None:
+            log_q[-1] = log_q[-1] + _log_weights(Z, weights, row, kind)
+    codes = Z.astype(float) if row.weight_var is None else Z * weights
     # eq: own.row-importance
-    log_mixture = np.logaddexp(shares[0] + log_likely, shares[1] + log_law)
-    return _given_codes(X, seen, codes, row) + log_law - log_mixture
+    return _given_codes(X, seen, codes, row) + log_q[0] - _log_mixture(log_q, np.diff([0, *ends]) / n)
+
+
+def _log_mixture(log_densities: list[Array], shares: Array) -> Array:
+    parts = [density + math.log(share) for density, share in zip(log_densities, shares, strict=True) if share > 0]
+    return np.asarray(logsumexp(parts, axis=0))
+
+
+def _levels(row: NextRow) -> list[Any]:
+    """Variances of the noise for which it is asked what is likely."""
+    if not row.more.size or row.more[0, 1:].sum() == 0:
+        return [row.noise_var]
+    return [row.noise_var, row.noise_var + float(np.average(row.more[1, 1:], weights=row.more[0, 1:]))]
 
 
 _DRAWS = {"joint": _joint, "marginal": _marginal, "importance": _importance}
@@ -211,23 +270,38 @@ def _likely(row: NextRow, forms: Array, pull: Array) -> Array:
     return np.clip(bits, 1e-6, 1.0 - 1e-6)
 
 
-def _weights(
-    Z: Array, row: NextRow, forms: Array, pull: Array, normals: Array, n_of_law: int
-) -> tuple[Array, Array, Array]:
-    """(codes, log density of the weights in their law, and given the row and Z with features at their mean).
+class _Source(NamedTuple):
+    """From where codes are drawn."""
 
-    The first n_of_law are drawn from the law. Weights of features that are off have the same law in both.
-    """
+    chance: Array  # (n_rows, n_features) of each bit
+    given: tuple[Array, Array] | None  # forms and pull, from which weights given bits follow; None: from their law
+
+
+def _precision(Z: Array, row: NextRow, forms: Array) -> Array:
+    """Of the weights, given the row and Z with features at their mean."""
     assert row.weight_var is not None
-    n_features = len(row.chance)
     # eq: own.row-importance-weights
-    precision = Z[..., None] * Z[..., None, :] * forms[:, None] + np.eye(n_features) / row.weight_var
-    root = np.linalg.cholesky(precision)
-    upper = np.swapaxes(root, -1, -2)
+    return Z[..., None] * Z[..., None, :] * forms[:, None] + np.eye(Z.shape[2]) / row.weight_var
+
+
+def _drawn(Z: Array, row: NextRow, kind: _Source, normals: Array) -> Array:
+    """Weights; of features that are off, from their law."""
+    assert row.weight_var is not None
+    if kind.given is None:
+        return math.sqrt(row.weight_var) * normals
+    forms, pull = kind.given
+    root = np.linalg.cholesky(_precision(Z, row, forms))
     half = np.linalg.solve(root, (Z * pull[:, None])[..., None])
-    given = np.linalg.solve(upper, half + normals[..., None])[..., 0]
-    weights = np.where((np.arange(normals.shape[1]) < n_of_law)[:, None], math.sqrt(row.weight_var) * normals, given)
-    away = (upper @ weights[..., None] - half)[..., 0]
-    log_q = np.log(np.einsum("...kk->...k", root)).sum(axis=-1) - 0.5 * (away**2).sum(axis=-1)
-    log_p = -0.5 * (n_features * math.log(row.weight_var) + (weights**2).sum(axis=-1) / row.weight_var)
-    return Z * weights, log_p, log_q
+    return np.asarray(np.linalg.solve(np.swapaxes(root, -1, -2), half + normals[..., None])[..., 0])
+
+
+def _log_weights(Z: Array, weights: Array, row: NextRow, kind: _Source) -> Array:
+    """Log density of weights of that source, up to a constant that all sources share."""
+    assert row.weight_var is not None
+    if kind.given is None:
+        return -0.5 * (Z.shape[2] * math.log(row.weight_var) + (weights**2).sum(axis=-1) / row.weight_var)
+    forms, pull = kind.given
+    root = np.linalg.cholesky(_precision(Z, row, forms))
+    half = np.linalg.solve(root, (Z * pull[:, None])[..., None])
+    away = (np.swapaxes(root, -1, -2) @ weights[..., None] - half)[..., 0]
+    return np.asarray(np.log(np.einsum("...kk->...k", root)).sum(axis=-1) - 0.5 * (away**2).sum(axis=-1))

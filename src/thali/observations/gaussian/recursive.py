@@ -6,7 +6,7 @@ noise level of each dim, or an offset, is fixed at what the rows say with which 
 """
 
 import math
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,15 +14,18 @@ from thali.core.distributions import NormalOffset, PerDim
 from thali.core.events import KINDS, EventNote
 from thali.core.observation import Engine
 from thali.core.protocols.engines.recursive import RowLaw, RowPlan
-from thali.core.registry import stored
 from thali.core.spec import is_distribution
 from thali.errors import InvalidParameterError
 from thali.kernels.bits import row_births
+from thali.kernels.bits.recursive_batches import filter_batch
 from thali.kernels.bits.recursive_rows import filter_rows
-from thali.kernels.bits.recursive_slots import Law, Plan, Slots, Totals
+from thali.kernels.bits.recursive_slots import CANDIDATES, Law, Plan, Slots, Totals
 from thali.observations.gaussian.codebook import GaussianCodebook
 from thali.observations.gaussian.mean_field.point_variances import best_variance
 from thali.observations.gaussian.model import GaussianModel
+from thali.observations.gaussian.next_row import NextRow, log_density
+from thali.observations.gaussian.recursive_features import RecursiveFeatures
+from thali.observations.gaussian.recursive_merging import parts_of, without
 
 Array = np.ndarray
 
@@ -34,36 +37,8 @@ _BIRTHS = {
 }
 _ROOM = 16  # features to begin with, and more at a time
 _SHARE = 0.5  # of the variance of a dim that is noise before any row was seen, where each dim has its own
-_ALIKE = 0.25  # squared distance of features that are one, in units of the noise of a row
-_RARER = 0.5  # a sum of features is none of its own if it is so much rarer than each of them
 _SETTLED = 20.0  # rows of a feature from which its drift is counted
 _DRIFTED = 1.0  # distance of a drift in sds of the noise, per dim
-
-
-@stored("RecursiveFeatures")
-class RecursiveFeatures(NamedTuple):
-    """In the units of the standardised data."""
-
-    observation: Any  # concrete
-    mean: Array  # (n_features, n_dims)
-    rows: Array  # (n_features, 1 or n_dims) expected rows with the feature; of each dim once a cell was missing
-    counts: Array  # (n_features,) expected rows with it, whether or not cells are missing
-    exists: Array  # (n_features,) P(it has appeared)
-    age: Array  # (n_features,) rows since its birth, discounted
-    number: Array  # (n_features,) in order of birth
-    together: Array  # (n_features, n_features) expected rows with both
-    is_settled: Array  # (n_features,) whether there were rows enough to count a drift
-    settled: Array  # (n_features, n_dims) the mean from which it is counted
-    n_rows: int
-    weight: float  # of the rows, discounted
-    error: float  # E[squared residual] of all rows, discounted
-    n_cells: float  # that were observed, discounted
-    bound: float  # sum of the bounds of log p(row | rows before)
-    n_born: int
-
-    @property
-    def n_features(self) -> int:
-        return len(self.counts)
 
 
 class RecursiveGaussian(Engine):
@@ -78,6 +53,10 @@ class RecursiveGaussian(Engine):
             raise InvalidParameterError(
                 f"{type(self.model).__name__} has no recipe {plan.recipe!r}: features and weights that all begin at "
                 f"their priors, at zero, stay there. Use {' or '.join(map(repr, self.recipes))}."
+            )
+        if plan.batch > 1 and plan.recipe != "residual":
+            raise InvalidParameterError(
+                f"recipe={plan.recipe!r} takes rows one by one. Got batch={plan.batch}; use batch=1, or 'residual'."
             )
         for name, kind in (("noise_var", PerDim), ("offset", NormalOffset)):
             if isinstance(getattr(self.model, name), kind) and not plan.n_start:
@@ -100,7 +79,7 @@ class RecursiveGaussian(Engine):
         none, wide = np.zeros(0), np.zeros((0, n_dims))
         return RecursiveFeatures(
             self.model.updated(**values), wide, np.zeros((0, 1)), none, none, none, np.zeros(0, np.int64),
-            np.zeros((0, 0)), np.zeros(0, bool), wide, 0, 0.0, 0.0, 0.0, 0.0, 0,
+            np.zeros((0, 0)), np.zeros(0, bool), np.zeros(0, bool), wide, 0, 0.0, 0.0, 0.0, 0.0, 0,
         )  # fmt: skip
 
     def known_of(self, X: Array, z_prob: Array, codes: Array, observation: Any) -> RecursiveFeatures:
@@ -130,7 +109,8 @@ class RecursiveGaussian(Engine):
             known = known._replace(
                 mean=mean, rows=rows, counts=z.sum(axis=0),
                 exists=-np.expm1(np.log1p(-np.minimum(z, 1 - 1e-12)).sum(axis=0)),
-                age=(n - first).astype(float), number=np.arange(K), together=z.T @ z + np.diag((z - z * z).sum(axis=0)),
+                age=(n - first).astype(float), number=np.arange(K), told=np.ones(K, bool),
+                together=z.T @ z + np.diag((z - z * z).sum(axis=0)),
                 is_settled=np.zeros(K, bool), settled=np.zeros((K, n_dims)), n_rows=n, weight=float(n),
                 error=float((left**2).sum() + inner.sum()), n_cells=float(seen.sum()), n_born=K,
             )  # fmt: skip
@@ -142,7 +122,8 @@ class RecursiveGaussian(Engine):
     ) -> tuple[RecursiveFeatures, list[EventNote]]:
         Y = np.ascontiguousarray(self._standard(known.observation, X))
         lacking = np.isnan(Y).any(axis=1)
-        first = int(np.argmax(lacking)) if lacking.any() and known.rows.shape[1] == 1 else len(Y)
+        widens = bool(lacking.any()) and known.rows.shape[1] == 1
+        first = 0 if widens and plan.batch > 1 else int(np.argmax(lacking)) if widens else len(Y)
         notes: list[EventNote] = []
         if first:
             known = self._filtered(known, Y[:first], law, plan, notes)
@@ -166,26 +147,39 @@ class RecursiveGaussian(Engine):
             ))
         )  # fmt: skip
         before = dict(zip(known.number.tolist(), zip(known.is_settled, known.settled, strict=True), strict=True))
-        K, at = known.n_features, 0
-        slots = _with_room(known, K + _ROOM)
-        told = np.empty((8 * len(slots.counts), 4))
-        while at < len(Y):
-            at, K, n = self._rows(Y, at, K, slots, totals, fixed_law, how, told)
-            notes += [EventNote(int(r), int(kind), int(k), float(v)) for r, kind, k, v in told[:n]]
-            if at < len(Y) and len(slots.counts) < K + _ROOM // 2:
-                slots = Slots(*(_grown(array, 2 * len(array), square=array is slots.together) for array in slots))
-                told = np.empty((8 * len(slots.counts), 4))
+        slots, K, told = self._taken_in(Y, known, totals, fixed_law, how, plan.batch)
+        notes += [EventNote(int(r), int(kind), int(k), float(v)) for r, kind, k, v in told]
         kept = Slots(*(np.array(array[:K, :K] if array is slots.together else array[:K]) for array in slots))
         if not (np.isfinite(kept.mean).all() and np.isfinite(totals.bound[0])):
             raise FloatingPointError("what is known of the features is not finite")
         settled = [before.get(number, (False, np.zeros(Y.shape[1]))) for number in kept.number.tolist()]
         return known._replace(
             mean=kept.mean, rows=kept.rows, counts=kept.counts, exists=kept.exists, age=kept.age, number=kept.number,
-            together=kept.together, is_settled=np.array([one for one, _ in settled], dtype=bool),
+            told=kept.told, together=kept.together, is_settled=np.array([one for one, _ in settled], dtype=bool),
             settled=np.array([mean for _, mean in settled]).reshape(K, Y.shape[1]), n_rows=int(totals.n_rows[0]),
             weight=float(totals.weight[0]), error=float(totals.error[0]), n_cells=float(totals.n_cells[0]),
             bound=float(totals.bound[0]), n_born=int(totals.n_born[0]),
         )  # fmt: skip
+
+    def _taken_in(
+        self, Y: Array, known: RecursiveFeatures, totals: Totals, law: Law, how: Plan, batch: int
+    ) -> tuple[Slots, int, list[Array]]:
+        """(the features after the rows, how many they are, what was told)."""
+        K, at, told = known.n_features, 0, []
+        if batch > 1:
+            slots = _with_room(known, min(K + CANDIDATES * len(Y), max(how.most, K)) + CANDIDATES)
+            room = np.empty((K + 2 * CANDIDATES * len(Y) + 2 * len(slots.counts), 4))
+            K, n = filter_batch(Y, K, slots, totals, law, how, room)
+            return slots, K, list(room[:n])
+        slots = _with_room(known, K + _ROOM)
+        room = np.empty((8 * len(slots.counts), 4))
+        while at < len(Y):
+            at, K, n = self._rows(Y, at, K, slots, totals, law, how, room)
+            told += list(room[:n].copy())
+            if at < len(Y) and len(slots.counts) < K + _ROOM // 2:
+                slots = Slots(*(_grown(array, 2 * len(array), square=array is slots.together) for array in slots))
+                room = np.empty((8 * len(slots.counts), 4))
+        return slots, K, told
 
     def _rows(self, *arguments: Any) -> tuple[int, int, int]:
         return filter_rows(*arguments)  # type: ignore[no-any-return]
@@ -208,14 +202,14 @@ class RecursiveGaussian(Engine):
         while c < known.n_features:
             order = np.argsort(known.counts, kind="stable")
             this = int(order[c])
-            parts = _parts_of(this, known, noise, noise / feature)
+            parts = parts_of(this, known, noise, noise / feature)
             if not parts:
                 c += 1
                 continue
-            notes.append(
-                EventNote(known.n_rows, KINDS.index("merged"), int(known.number[this]), float(known.number[parts[0]]))
-            )
-            known, c = _absorbed(known, this, parts, noise / feature), 0
+            if known.told[this]:
+                name, other = int(known.number[this]), float(known.number[parts[0]])
+                notes.append(EventNote(known.n_rows, KINDS.index("merged"), name, other))
+            known, c = without(known, this, parts, noise / feature), 0
         return known, notes
 
     def _drifted(self, known: RecursiveFeatures, notes: list[EventNote]) -> tuple[RecursiveFeatures, list[EventNote]]:
@@ -263,6 +257,22 @@ class RecursiveGaussian(Engine):
         spread = (1.0 / (noise / feature + known.rows)).mean(axis=1)
         return GaussianCodebook(mean.copy(), known.counts.copy(), np.diag(spread))
 
+    def log_density(self, known: RecursiveFeatures, X: Array, chance: Array, how: str, n_samples: int) -> Array:
+        """By the posterior of each cell of the features; new ones are at their prior."""
+        noise, feature = self._variances(known.observation)
+        n_new, n_dims = len(chance) - known.n_features, known.mean.shape[1]
+        var = np.vstack([noise / (noise / feature + known.rows), np.full((n_new, known.rows.shape[1]), feature)])
+        mean = np.vstack([known.mean, np.zeros((n_new, n_dims))])
+        row = NextRow(chance, mean, var if var.shape[1] > 1 else var[:, 0], noise, self._weight_var, n_new)
+        found = log_density(self._standard(known.observation, X), row, how, n_samples)
+        scale = known.observation.units[1]
+        return found if scale is None else found - ~np.isnan(X) @ np.log(np.broadcast_to(scale, n_dims))
+
+    @property
+    def _weight_var(self) -> float | None:
+        """Of the weights of a row; None: it has none."""
+        return None
+
     def check_known(self, known: Any, n_dims: int) -> None:
         if not isinstance(known, RecursiveFeatures) or type(known.observation) is not type(self.model):
             raise ValueError("what it knows is of another model")
@@ -279,12 +289,13 @@ class RecursiveGaussian(Engine):
             and known.number.dtype == np.int64
             and all(getattr(known, name).dtype == np.float64 for name in (*shapes, "rows") if name != "number")
             and known.is_settled.shape == (K,) and known.is_settled.dtype == np.bool_
+            and known.told.shape == (K,) and known.told.dtype == np.bool_
             and all(np.isfinite(getattr(known, name)).all() for name in (*shapes, "rows"))
             and all((getattr(known, name) >= 0).all() for name in ("rows", "counts", "age"))
             and bool(((known.exists >= 0) & (known.exists <= 1)).all())
             and len(set(known.number.tolist())) == K
             and all(0 <= number < known.n_born for number in known.number.tolist())
-            and all(math.isfinite(value) for value in known[10:])
+            and all(math.isfinite(value) for value in known[11:])
             and known.n_rows >= 0 and known.weight >= 0 and known.error >= 0 and known.n_cells >= 0
         )  # fmt: skip
         if not sound:
@@ -308,47 +319,8 @@ def _gram(z: Array, ridge: float) -> Array:
     return gram
 
 
-def _parts_of(this: int, known: RecursiveFeatures, noise: float, ridge: float) -> list[int]:
-    """Other features that are together what this one is; none if it is something else."""
-    mean, n_dims = known.mean, known.mean.shape[1]
-    spread = n_dims * noise / (ridge + known.rows.mean(axis=1))
-    left, parts = mean[this].copy(), []
-    others = [k for k in range(known.n_features) if k != this]
-    while others:
-        distance = ((left - mean[others]) ** 2).sum(axis=1)
-        best = int(np.argmin(distance))
-        if distance[best] >= (left**2).sum():
-            break
-        parts.append(others.pop(best))
-        left = left - mean[parts[-1]]
-    rare = len(parts) == 1 or all(known.counts[this] < _RARER * known.counts[k] for k in parts)
-    # eq: own.merging
-    limit = _ALIKE * n_dims * noise + 2.0 * (spread[this] + spread[parts].sum())
-    return parts if parts and rare and (left**2).sum() < limit else []
-
-
-def _absorbed(known: RecursiveFeatures, this: int, parts: list[int], ridge: float) -> RecursiveFeatures:
-    """Without this feature. Where it was another one, that one has seen its rows, too."""
-    mean, rows, counts = known.mean.copy(), known.rows.copy(), known.counts.copy()
-    exists, age = known.exists.copy(), known.age.copy()
-    for k in parts:
-        if len(parts) == 1:
-            own = ridge + rows[k]
-            mean[k] = (own * mean[k] + rows[this] * mean[this]) / (own + rows[this])
-            rows[k] += rows[this]
-        counts[k] += max(counts[this] - known.together[k, this], 0.0)
-        exists[k] = 1.0 - (1.0 - exists[k]) * (1.0 - exists[this])
-        age[k] = max(age[k], age[this])
-    rest = np.delete(np.arange(known.n_features), this)
-    return known._replace(
-        mean=mean[rest], rows=rows[rest], counts=counts[rest], exists=exists[rest], age=age[rest],
-        number=known.number[rest], together=known.together[np.ix_(rest, rest)],
-        is_settled=known.is_settled[rest], settled=known.settled[rest],
-    )  # fmt: skip
-
-
 def _with_room(known: RecursiveFeatures, room: int) -> Slots:
-    parts = (known.mean, known.rows, known.counts, known.exists, known.age, known.number, known.together)
+    parts = (known.mean, known.rows, known.counts, known.exists, known.age, known.number, known.together, known.told)
     return Slots(*(_grown(part, room, square=part is known.together) for part in parts))
 
 

@@ -9,7 +9,8 @@ from thali.core.protocols.engines.recursive import RowPlan
 from thali.errors import InvalidParameterError
 from thali.kernels.weights.recursive_codes import filter_codes
 from thali.observations.gaussian.codebook import WeightedCodebook
-from thali.observations.gaussian.recursive import RecursiveFeatures, RecursiveGaussian
+from thali.observations.gaussian.recursive import RecursiveGaussian
+from thali.observations.gaussian.recursive_features import RecursiveFeatures
 
 if TYPE_CHECKING:  # which builds on this module
     from thali.observations.factor_analysis import FactorAnalysis
@@ -26,6 +27,11 @@ class RecursiveWeighted(RecursiveGaussian):
 
     def check_recursive(self, plan: RowPlan) -> None:
         super().check_recursive(plan)
+        if plan.batch > 1:
+            raise InvalidParameterError(
+                f"{type(self.model).__name__} takes rows one by one: the weights of a row have a covariance of their "
+                f"own, which goes once the row is done. Got batch={plan.batch}; use batch=1, or LinearGaussian."
+            )
         if self.model.ard is not None:
             raise InvalidParameterError(
                 f"A filter that forgets its rows has one scale for all weights. Got ard={self.model.ard!r}; use None."
@@ -50,7 +56,7 @@ class RecursiveWeighted(RecursiveGaussian):
         known = start._replace(
             mean=mean, rows=rows[:, :1] if seen.all() else rows, counts=z.sum(axis=0),
             exists=-np.expm1(np.log1p(-np.minimum(z, 1 - 1e-12)).sum(axis=0)),
-            age=(n - np.argmax(z > 0.5, axis=0)).astype(float), number=np.arange(K),
+            age=(n - np.argmax(z > 0.5, axis=0)).astype(float), number=np.arange(K), told=np.ones(K, bool),
             together=z.T @ z + np.diag((z - z * z).sum(axis=0)), is_settled=np.zeros(K, bool),
             settled=np.zeros((K, n_dims)), n_rows=n,
             weight=float(n), error=float((left**2).sum() + noise * np.sum(rows / (noise / feature + rows))),
@@ -62,6 +68,10 @@ class RecursiveWeighted(RecursiveGaussian):
         return filter_codes(  # type: ignore[no-any-return]
             Y, at, K, slots, totals, law, float(self.model.weight_var), *rest
         )
+
+    @property
+    def _weight_var(self) -> float:
+        return float(self.model.weight_var)
 
     def _merged(self, known: RecursiveFeatures) -> tuple[RecursiveFeatures, list[EventNote]]:
         return known, []

@@ -17,7 +17,7 @@ Array = np.ndarray
 
 _TIMES = 9  # that the rows come again, so that state has time to grow
 _LAW = RowLaw(1.5, 1.0, "anchored")
-_PLAN = RowPlan(10, 1e-6, 1.0, 1e-3, 20, 10, "residual")
+_PLAN = RowPlan(10, 1e-6, 1.0, 1e-3, 20, 10, 1, "residual")
 
 
 def check_forgetful(
@@ -118,6 +118,15 @@ def check_recursive_rows(example: Example) -> None:
         assert type(book) is known.observation.engine(Predictions).codebook_kind, f"It is a {type(book).__name__}."
         assert not known.observation.learned, "The model has a distribution."
         book.check(len(known.counts), example.n_dims)
+    with contract("log_density must be that of noise where no feature can be there, and not depend on other rows."):
+        never = np.zeros(len(known.counts) + 2)
+        alone = known.observation.engine(Predictions).log_cells(X, np.zeros((len(X), len(known.counts))), book)
+        found = engine.log_density(known, X, never, "auto", 20)
+        assert np.allclose(found, np.where(np.isnan(X), 0.0, alone).sum(axis=1)), "It is another one."
+        some = never + 0.3
+        with unchanged(X=X, known=known):
+            whole = engine.log_density(known, X, some, "auto", 20)
+        assert same(whole[1:3], engine.log_density(known, X[1:3], some, "auto", 20)), "It depends on them."
     with contract("check_known must accept what filter_rows made, and refuse other dims by a ValueError."):
         engine.check_known(known, example.n_dims)
         try:

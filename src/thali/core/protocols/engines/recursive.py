@@ -27,6 +27,7 @@ class RowPlan(NamedTuple):
     fade_below: float  # share of the rows since its birth below which a feature is dropped
     most: int  # features at a time
     n_start: int  # rows with which it begins
+    batch: int  # rows that share one posterior of the features; 1: that after a row is the prior of the next
     recipe: str  # "residual": new features begin at what the others leave; "paper": all begin at the prior
 
 
@@ -48,13 +49,20 @@ class RecursiveRows(Protocol):
         begin. observation: concrete; of what it says, numbers of each dim stay."""
 
     def filter_rows(self, known: Known, X: Array, law: RowLaw, plan: RowPlan) -> tuple[Known, list[EventNote]]:
-        """(what is known after the rows of X, what happened to features). It does not depend on batches."""
+        """(what is known after the rows of X, what happened to features).
+
+        With plan.batch = 1 it does not depend on how rows are given; else X is one batch, or the begin of one."""
 
     def in_order(self, known: Known, law: RowLaw, plan: RowPlan) -> tuple[Known, list[EventNote]]:
         """What is known with features merged that are the same, and hyperparameters at what the rows say of them."""
 
     def codebook(self, known: Known) -> Codebook:
         """What the features are, for predictions by `known.observation`."""
+
+    def log_density(self, known: Known, X: Array, chance: Array, how: str, n_samples: int) -> Array:
+        """log p of each row of X as the next one, if it has each known feature, and then new ones, with this chance.
+
+        how: "auto", or the name of an estimate of the engine's own, from so many draws."""
 
     def check_known(self, known: Known, n_dims: int) -> None:
         """A ValueError if it comes from a file and does not fit itself."""

@@ -152,7 +152,12 @@ class MeanFieldGaussian(Engine):
         """With missing cells `gram_inv` is the mean over dims, and the offset is taken as known."""
         K = q.n_features
         counts = np.rint(q.counts).astype(np.int64)
-        return GaussianCodebook(q.mean[:K].copy(), counts, q.cov[:, :K, :K].mean(axis=0))
+        cov = q.cov[:, :K, :K].mean(axis=0)
+        try:
+            np.linalg.cholesky(cov)
+        except np.linalg.LinAlgError as error:  # the inverse of a precision whose eigenvalues are 1e16 apart or more
+            raise FloatingPointError("the covariance of the features has no digits left") from error
+        return GaussianCodebook(q.mean[:K].copy(), counts, cov)
 
     def _with_offset(self, q: GaussianFeatures) -> GaussianFeatures:
         if not isinstance(self.model.offset, NormalOffset):
