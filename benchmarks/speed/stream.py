@@ -85,18 +85,15 @@ def write(folder: Path, X: np.ndarray, part: str) -> dict[str, Source]:
 def compare(X: np.ndarray, folder: Path, n_rounds: int) -> None:
     few = len(X) // 10
     whole, part = write(folder, X, "all"), write(folder, X[:few], "few")
-    least: dict[str, list[Time]] = {name: [] for name in whole}
-    for name in part:
-        run(*part[name])  # compiles
-    for _ in range(n_rounds):
-        for name in whole:
-            long, short = run(*whole[name]), run(*part[name])
-            least[name].append(Time(long.cpu - short.cpu, long.wall - short.wall))
     n = len(X) - few
-    best = {name: Time(min(t.cpu for t in times), min(t.wall for t in times)) for name, times in least.items()}
-    own = best["library"]
-    print("way in             cpu us/row   ratio   wall us/row   ratio    rows/s")
-    for name, (cpu, wall) in best.items():
+    run(*part["csv"])  # compiles
+    print("way in             cpu us/row   ratio   wall us/row   ratio    rows/s", flush=True)
+    own: Time | None = None
+    for name in whole:
+        times = [(run(*whole[name]), run(*part[name])) for _ in range(n_rounds)]
+        cpu = min(long.cpu for long, _ in times) - min(short.cpu for _, short in times)
+        wall = min(long.wall for long, _ in times) - min(short.wall for _, short in times)
+        own = own or Time(cpu, wall)
         print(
             f"{name:18s} {1e6 * cpu / n:10.2f} {cpu / own.cpu:7.2f} {1e6 * wall / n:13.2f} {wall / own.wall:7.2f} "
             f"{n / wall:9.0f}",
