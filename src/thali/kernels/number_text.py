@@ -69,7 +69,8 @@ def _first_digits(text, begin, end):
             continue
         if n_kept < _DIGITS:
             w = w * _TEN + _U(text[i] - _ZERO)
-            n_kept += w > _NONE
+            if w > _NONE:
+                n_kept += 1
         else:
             n_more += 1
     return w, n_more
