@@ -11,8 +11,9 @@ usage: python3 dev.py VERB [arguments handed on]
              bench truncation | speakers | doshi_velez_(synthetic|faces|speech) | paisley_(text|genomes) |
              nsfa_(toy|mnist|genes) | recursive_(marginals|pca|synthetic|digits|tabular|omniglot|zero_noise):
             the papers';
-             bench priors | uncollapsed | particles | mean_field: the speed of draws, of Gibbs, of the particle filter
-             and of coordinate ascent
+             bench priors | uncollapsed | particles | mean_field | recursive | stream: the speed of draws, of Gibbs,
+             of the particle filter, of coordinate ascent, of rows that are forgotten (--rows 10000000 --dims 20: a
+             long stream, with its memory), and of `thali stream`
   lint       ruff check, ruff format --check, mypy
   docs       regenerate the generated tables of the documentation
 """

@@ -4,12 +4,12 @@
 
 Schaeffer, Du, Liu & Fiete (2022), Section 1. Components that hold 95 % of the variance of the first n rows, and the
 share that 20 of them hold: Omniglot characters (`omniglot_small1.npz`, 28 x 28, alphabet by alphabet, as they might
-come), the same in random order, and three simulated sets of the same size of which the right answer is known: five
-binary features with noise, noise alone, and an IBP whose number of features grows. `features` is how many there are in
-those n rows. So many components for so much of the variance grow with n whatever the data are, until n is much larger
-than the number of dims: the figure alone does not tell new features from a share that is counted better. `R-IBP` is the
-number of features that one pass of RecursiveIBP finds in the simulated sets, variances known; sets with noise alone
-have none. See benchmarks/README.md.
+come), the same in random order, and three simulated sets of as many rows, with 196 dims, of which the right answer is
+known: five binary features with noise, noise alone, and an IBP whose number of features grows. `features` is how many
+there are in those n rows. So many components for so much of the variance grow with n whatever the data are, until n is
+much larger than the number of dims: the figure alone does not tell new features from a share that is counted better.
+`R-IBP` is the number of features that one pass of RecursiveIBP finds in the simulated sets, variances known; sets with
+noise alone have none. See benchmarks/README.md.
 """
 
 import argparse

@@ -1,4 +1,6 @@
-"""Many lines of JSON at once: they are parsed as one array. What is not plain is left to the reader of single lines."""
+"""Many lines of JSON at once: by the compiled reader of plain numbers; else they are parsed as one array. What is not
+plain is left to the reader of single lines.
+"""
 
 import json
 from collections.abc import Sequence
@@ -8,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from thali.data.row_blocks import LARGEST
+from thali.io.arriving.plain_rows import plain_arrays, plain_objects
 
 __all__ = ["json_rows"]
 
@@ -19,6 +22,9 @@ def json_rows(text: bytes, names: Sequence[str] | None, n_columns: int) -> Array
 
     Brackets are counted: with one pair a line and no text but names, no line can borrow a cell from its neighbour.
     """
+    X = _plain(text, names, n_columns)
+    if X is not None:
+        return X
     n_rows = text.count(b"\n")
     if _one_a_line(text, b"[", b"]", n_rows) and b'"' not in text:
         return _matrix(text, list, n_rows, n_columns)
@@ -30,6 +36,22 @@ def json_rows(text: bytes, names: Sequence[str] | None, n_columns: int) -> Array
         return pick(row) if n_columns > 1 else (pick(row),)
 
     return _matrix(text, values, n_rows, n_columns)
+
+
+def _plain(text: bytes, names: Sequence[str] | None, n_columns: int) -> Array | None:
+    """Where all lines have the form of the first one."""
+    if text.startswith(b"["):
+        return plain_arrays(text, n_columns)
+    if names is None or not text.startswith(b"{"):
+        return None
+    try:
+        found = tuple(json.loads(text[: text.find(b"\n")]))
+    except (ValueError, RecursionError):
+        return None
+    if len(found) != n_columns or set(found) != set(names):
+        return None
+    X = plain_objects(text, found)
+    return X if X is None or found == tuple(names) else X[:, [found.index(name) for name in names]]
 
 
 def _one_a_line(text: bytes, begin: bytes, end: bytes, n: int) -> bool:
