@@ -9,6 +9,7 @@ from thali.inference import (
     CollapsedGibbs,
     DistanceDependentGibbs,
     Gibbs,
+    HierarchicalGibbs,
     MeanField,
     ParticleFilter,
     RecursiveIBP,
@@ -18,7 +19,7 @@ from thali.inference import (
 )
 from thali.storage.fit import Choice
 
-AUTO = (CollapsedGibbs, Gibbs, SliceSampler, DistanceDependentGibbs)  # in order of preference
+AUTO = (CollapsedGibbs, Gibbs, SliceSampler, DistanceDependentGibbs, HierarchicalGibbs)  # in order of preference
 LARGE = 10**7  # rows x dims (a hundred or more): samplers would take an hour or more
 ALL = (*AUTO, MeanField, StochasticMeanField, BPMeans, ParticleFilter, RecursiveIBP, StreamingMeanField)
 

@@ -16,7 +16,7 @@ def log_urns(p, c1, groups, z, n_groups):
 
 
 def row_groups(
-    Z, groups, seen, held, p, c1, starts, targets, log_probs, mass, log_none, node_p, node_q, node_weights, rng
+    Z, groups, seen, held, p, c1, starts, targets, log_probs, mass, log_none, node_p, node_weights, rng
 ):  # fmt: skip
     K, M, nobody = Z.shape[1], len(seen), np.zeros((len(Z), len(node_p)))
     for n in range(len(Z)):

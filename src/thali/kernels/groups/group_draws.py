@@ -12,26 +12,26 @@ import numpy as np
 from thali.kernels._jit import jit
 
 
-def _expected_found(log_none, node_p, node_q, node_weights, count, c1):
+def _expected_found(log_none, node_p, node_weights, count, c1):
     """Expected number of features that some row has, per unit of mass, with one more row in a group of `count` rows.
 
     log_none (J) is the log probability that no other row has a feature of the size of each node.
     """
     total = 0.0
     for j in range(node_p.size):
-        log_all = log_none[j] + math.log((c1 * node_q[j] + count) / (c1 + count))
+        log_all = log_none[j] + math.log1p(-c1 * node_p[j] / (c1 + count))
         # eq: own.dhbp-void
         total -= node_weights[j] * math.expm1(log_all) / node_p[j]
     return total
 
 
 def _row_groups(
-    Z, groups, seen, held, p, c1, starts, targets, log_probs, mass, log_none, node_p, node_q, node_weights, rng
+    Z, groups, seen, held, p, c1, starts, targets, log_probs, mass, log_none, node_p, node_weights, rng
 ):  # fmt: skip
     """Draw the group of each row, one for all its features, given those of all other rows; the arrays change in place.
 
     Z (N, K), groups (N), seen (M) rows of each group, held (K, M) those of them that have a feature, p (K);
-    nodes and weights (J) are those of a quadrature for Beta(1, c0). Features that no row has must stay so, which is
+    node_p and node_weights (J) are those of a quadrature for Beta(1, c0). Features that no row has must stay so, which is
     more or less probable by how many rows each group has.
     Cost: of a row O(K) for each group it may follow, and O(J) for each different size of these.
     """
@@ -48,7 +48,7 @@ def _row_groups(
         for k in range(K):
             held[k, old] -= Z[n, k]
         for j in range(node_p.size):
-            log_none[j] -= math.log((c1 * node_q[j] + seen[old]) / (c1 + seen[old]))
+            log_none[j] -= math.log1p(-c1 * node_p[j] / (c1 + seen[old]))
         first = starts[n]
         n_targets = starts[n + 1] - first
         top = -math.inf
@@ -63,7 +63,7 @@ def _row_groups(
             count = int(seen[m])
             if known[count] != n:
                 known[count] = n
-                found[count] = expected_found(log_none, node_p, node_q, node_weights, seen[m], c1)
+                found[count] = expected_found(log_none, node_p, node_weights, seen[m], c1)
             # eq: own.dhbp-row-group
             log_weights[t] = total - mass * found[count]
             top = max(top, log_weights[t])
@@ -74,7 +74,7 @@ def _row_groups(
         new = targets[first + draw_place(log_weights, n_targets, rng.random() * total)]
         groups[n] = new
         for j in range(node_p.size):
-            log_none[j] += math.log((c1 * node_q[j] + seen[new]) / (c1 + seen[new]))
+            log_none[j] += math.log1p(-c1 * node_p[j] / (c1 + seen[new]))
         seen[new] += 1.0
         for k in range(K):
             held[k, new] += Z[n, k]
