@@ -8,6 +8,7 @@ the first to have.
 """
 
 import math
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -135,6 +136,14 @@ def draw_unseen(rng: Generator, prior: "HierarchicalBetaProcess", cut: float) ->
     return Unseen(np.concatenate([above.sizes, p[rejected]]), unused, first, own[rejected])
 
 
+@cache
+def _unit_nodes() -> tuple[Array, Array]:
+    """Of a quadrature over (0, 1) in 32 equal parts."""
+    nodes, weights = np.polynomial.legendre.leggauss(16)
+    starts = np.arange(32.0)[:, None]
+    return ((starts + 0.5 * (nodes + 1.0)) / 32.0).ravel(), np.tile(weights / 64.0, 32)
+
+
 def expected_above(c0: float, cut: float, n_rows: int) -> float:
     """Expected number, per unit of mass, of all features above a cut and of n_rows draws below it.
 
@@ -142,12 +151,8 @@ def expected_above(c0: float, cut: float, n_rows: int) -> float:
     I is the integral of (1 - (1 - p)^c0) / p below it, here over -log p.
     """
     depth = 40.0 + max(math.log(c0 * cut), 0.0)
-    nodes, weights = np.polynomial.legendre.leggauss(16)
-    edges = np.linspace(0.0, depth, 33)
-    half = 0.5 * (edges[1] - edges[0])
-    s = (edges[:-1, None] + half * (nodes + 1.0)).ravel()
-    inner = -np.expm1(c0 * np.log1p(-cut * np.exp(-s)))
-    integral = half * float(inner @ np.tile(weights, len(edges) - 1))
+    nodes, weights = _unit_nodes()
+    integral = depth * float(weights @ -np.expm1(c0 * np.log1p(-cut * np.exp(-depth * nodes))))
     # eq: own.dhbp-above
     above = (1.0 - cut) ** c0 + c0 * (integral - math.log(cut) - float(digamma(c0 + 1.0)) - np.euler_gamma)
     return above - n_rows * math.expm1(c0 * math.log1p(-cut))
