@@ -53,7 +53,8 @@ def quantities(prior, Z, marks) -> dict[str, float]:
     found = {
         "sizes": p.sum(), "squares": (p**2).sum(), "odds": odds.sum(), "sizes x ones": float(p @ Z.sum(axis=0)),
         "mass": np.log(prior.mass), "concentration": np.log(prior.concentration), "K x mass": len(p) * prior.mass,
-        "group concentration": np.log(prior.group_concentration), "sizes x concentration": p.sum() * prior.concentration,
+        "group concentration": np.log(prior.group_concentration),
+        "sizes x concentration": p.sum() * prior.concentration,
         "shared x group concentration": shared.sum() * np.log(prior.group_concentration),
         "mass x concentration": prior.mass * prior.concentration,
     }  # fmt: skip

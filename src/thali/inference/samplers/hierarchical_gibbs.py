@@ -1,8 +1,8 @@
 """Slice sampling of features whose rows follow groups, in which features have weights of their own.
 
-Given the weights of features in groups, rows are independent, and a slice below the smallest size in use leaves finitely
-many features (as in `SliceSampler`): nothing is truncated. Weights are forgotten after the sweep over the bits; the
-groups of rows and the sizes of features are then drawn with the weights integrated out.
+Given the weights of features in groups, rows are independent, and a slice below the smallest size in use leaves
+finitely many features (as in `SliceSampler`): nothing is truncated. Weights are forgotten after the sweep over the
+bits; the groups of rows and the sizes of features are then drawn with the weights integrated out.
 """
 
 from collections.abc import Callable

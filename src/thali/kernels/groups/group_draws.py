@@ -31,8 +31,8 @@ def _row_groups(
     """Draw the group of each row, one for all its features, given those of all other rows; the arrays change in place.
 
     Z (N, K), groups (N), seen (M) rows of each group, held (K, M) those of them that have a feature, p (K);
-    node_p and node_weights (J) are those of a quadrature for Beta(1, c0). Features that no row has must stay so, which is
-    more or less probable by how many rows each group has.
+    node_p and node_weights (J) are those of a quadrature for Beta(1, c0). Features that no row has must stay so, which
+    is more or less probable by how many rows each group has.
     Cost: of a row O(K) for each group it may follow, and O(J) for each different size of these.
     """
     n_rows, K = Z.shape
@@ -59,7 +59,7 @@ def _row_groups(
                 if Z[n, k]:
                     total += math.log(c1 * p[k] + held[k, m])
                 else:
-                    total += math.log(c1 * (1.0 - p[k]) + seen[m] - held[k, m])
+                    total += math.log(c1 * (1.0 - p[k]) + (seen[m] - held[k, m]))
             count = int(seen[m])
             if known[count] != n:
                 known[count] = n
@@ -104,7 +104,7 @@ def _feature_groups(Z, groups, seen, held, p, c1, starts, targets, probs, rng):
                 if Z[n, k]:
                     part = c1 * p[k] + held[k, m]
                 else:
-                    part = c1 * (1.0 - p[k]) + seen[k, m] - held[k, m]
+                    part = c1 * (1.0 - p[k]) + (seen[k, m] - held[k, m])
                 # eq: own.dhbp-feature-group
                 weights[t] = probs[first + t] * part / (c1 + seen[k, m])
                 total += weights[t]

@@ -99,7 +99,7 @@ class ConditionalGaussian(Engine):
         A = np.vstack([A, fresh])
         weighted_sweep(X, data.free_start, data.free_dim, Z, A, chances, kinds, sizes, level, noise, rng)
         filled = data.take_filled(self.model.offset, scale, local.filled)
-        kept = Z.any(axis=0)
+        kept: Array = np.asarray(Z.any(axis=0))
         return self.rows.redraw_cells(rng, data, self.rows.rows(data, Z[:, kept], filled)), kept
 
 

@@ -115,7 +115,7 @@ class WeightedSweeps(Engine):
         missing = data.free_start, data.free_dim
         scaled_slice_sweep(X, *missing, V, A, *slices, scales, noise, *model.law, rng)
         filled = data.take_filled(model.offset, scale, local.filled)
-        kept = V.any(axis=0)
+        kept: Array = np.asarray(V.any(axis=0))
         return self.rows.redraw_cells(rng, data, self.rows.rows(data, V[:, kept], filled)), kept
 
     def bit_entropy(self, data: GaussianData, local: WeightedRows, odds: RowOdds) -> float:

@@ -73,7 +73,7 @@ class PoissonSweeps(Engine):
             *data.arrays, V, A, chances, kinds, sizes, level, allocated, float(self.model.weight_shape),
             float(self.model.weight_rate), rng,
         )  # fmt: skip
-        keep = V.any(axis=0)
+        keep: Array = np.asarray(V.any(axis=0))
         V = np.ascontiguousarray(V[:, keep])
         allocated = np.ascontiguousarray(allocated[keep])
         return CountRows((V > 0).astype(np.uint8), V, allocated, log_parts), keep

@@ -64,7 +64,7 @@ def log_urns(p: Array, c1: float, urns: Urns) -> Array:
     seen, held, size = urns.seen[k, m], urns.held[k, m], p[k]
     a, b = c1 * size, np.maximum(c1 * (1.0 - size), LEAST)
     # eq: own.dhbp-urns
-    parts = gammaln(a + held) - gammaln(a) + gammaln(b + seen - held) - gammaln(b) + gammaln(c1) - gammaln(c1 + seen)
+    parts = gammaln(a + held) - gammaln(a) + gammaln(b + (seen - held)) - gammaln(b) + gammaln(c1) - gammaln(c1 + seen)
     return np.bincount(k, parts, minlength=len(p))
 
 
@@ -202,7 +202,8 @@ def draw_slice(rng: Generator, prior: "HierarchicalBetaProcess", Z: Array, marks
     held, size = urns.held[k, m], p[k]
     weights = np.full((M, len(p)), 0.5)  # of groups that no row follows, which nobody asks
     # eq: own.dhbp-weights
-    drawn = rng.beta(np.maximum(c1 * size, LEAST) + held, np.maximum(c1 * (1 - size), LEAST) + urns.seen[k, m] - held)
+    a, b = c1 * size, np.maximum(c1 * (1.0 - size), LEAST)
+    drawn = rng.beta(np.maximum(a, LEAST) + held, b + (urns.seen[k, m] - held))
     weights[m, k] = np.clip(drawn, LEAST, BELOW_ONE)
     kinds = groups[:, 0].copy() if by_row else np.arange(len(Z))
     chances = weights if by_row else np.take_along_axis(weights, groups, axis=0)

@@ -363,7 +363,7 @@ class HierarchicalBetaProcess(ScalarHypers):
         self.require_concrete("log_joint")
         return group_draws.log_joint(self, Z, marks.groups)
 
-    def resample_grouped(self, rng: np.random.Generator, current: Self, Z: Array, marks: GroupMarks) -> Self:
+    def resample_grouped(self, rng: np.random.Generator, current: Any, Z: Array, marks: GroupMarks) -> Any:
         return group_hypers.resample(rng, self, current, Z, marks)
 
     def exchangeable(self) -> IBP:
