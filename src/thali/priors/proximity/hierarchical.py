@@ -388,4 +388,5 @@ class HierarchicalBetaProcess(ScalarHypers):
 
     def _check_rows(self, given: int, error: type[Exception] = InvalidParameterError) -> None:
         if given != self.n_rows:
-            raise error(f"The weights are those of {self.n_rows} rows, so there must be as many. Got {given}.")
+            what = "weights" if self.weights is not None else "distances"
+            raise error(f"The {what} are those of {self.n_rows} rows, so there must be as many. Got {given}.")
