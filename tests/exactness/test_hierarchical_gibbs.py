@@ -112,7 +112,7 @@ def test_moves_keep_the_prior(mixing, name):
 @pytest.mark.parametrize("name", MOVES)
 @pytest.mark.parametrize("mixing", MIXINGS)
 def test_moves_keep_the_prior_long(mixing, name):
-    check_moves(mixing, name, 40_000)
+    check_moves(mixing, name, 10_000)
 
 
 def no_void(monkeypatch):

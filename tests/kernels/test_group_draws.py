@@ -77,7 +77,13 @@ def test_a_mistake_is_seen(name, old, new):
     assert not all(same(run(mutant(whole, old, new), *of), known) for of, known in zip(problems, right, strict=True))
 
 
+def test_the_expected_number_is_that_of_its_twin(rng):
+    for count in (0.0, 1.0, 7.0):
+        case = -rng.exponential(size=4), rng.uniform(0.1, 0.9, 4), rng.random(4), count, 0.7
+        assert kernel.expected_found(*case) == pytest.approx(twin.expected_found(*case))
+
+
 def test_places_without_weight_are_never_drawn():
     weights = np.array([0.0, 0.4, 0.0, 0.6, 0.0])
     for u, wanted in ((0.0, 1), (0.39, 1), (0.41, 3), (0.999, 3), (1.0, 3), (1.1, 3)):
-        assert kernel.draw_place(weights, 5, u) == wanted
+        assert kernel.draw_place(weights, 5, u) == twin.draw_place(weights, 5, u) == wanted

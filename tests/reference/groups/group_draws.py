@@ -15,6 +15,16 @@ def log_urns(p, c1, groups, z, n_groups):
     return total
 
 
+def expected_found(log_none, node_p, node_weights, count, c1):
+    more = np.exp(log_none) * (c1 * (1 - node_p) + count) / (c1 + count)
+    return float(node_weights @ ((1 - more) / node_p))
+
+
+def draw_place(weights, n, u):
+    ends = np.cumsum(weights[:n])
+    return int(min(np.searchsorted(ends, u, side="right"), np.flatnonzero(weights[:n])[-1]))
+
+
 def row_groups(
     Z, groups, seen, held, p, c1, starts, targets, log_probs, mass, log_none, node_p, node_weights, rng
 ):  # fmt: skip
@@ -24,8 +34,9 @@ def row_groups(
         score = []
         for m in targets[some]:
             groups[n] = m
-            none = log_urns(node_p, c1, np.repeat(groups[:, None], len(node_p), axis=1), nobody, M)
-            found = (node_weights * (1 - np.exp(none)) / node_p).sum()
+            others, alone = np.delete(groups, n), np.delete(nobody, n, axis=0)
+            none = log_urns(node_p, c1, np.repeat(others[:, None], len(node_p), axis=1), alone, M)
+            found = expected_found(none, node_p, node_weights, (others == m).sum(), c1)
             score.append(log_urns(p, c1, np.repeat(groups[:, None], K, axis=1), Z, M).sum() - mass * found)
         groups[n] = targets[some][_place(np.array(score) + log_probs[some], rng)]
     seen[:] = np.bincount(groups, minlength=M)
@@ -49,4 +60,4 @@ def feature_groups(Z, groups, seen, held, p, c1, starts, targets, probs, rng):
 
 def _place(score, rng):
     chances = np.exp(score - score.max())
-    return int(np.searchsorted(np.cumsum(chances), rng.random() * chances.sum(), side="right"))
+    return draw_place(chances, len(chances), rng.random() * chances.sum())
