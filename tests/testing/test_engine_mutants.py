@@ -320,7 +320,6 @@ MUTANTS = [
     (NORMAL, LinkedRows, {"column_change": lambda o, s, *a: 2 * o.column_change(s, *a)}, "column_change must give"),
     (
         NORMAL,
-        GroupedRows,
         LinkedRows,
         {"linked_sweep": lambda o, s, *a: (*o.linked_sweep(s, *a)[:1], a[4], {})},
         "linked_sweep must leave",

@@ -61,11 +61,11 @@ class WeightedSweeps(Engine):
             X, data.free_start, data.free_dim, V, A, counts, scales, like_pairs(A[:K]), log_odds,
             noise, *model.law, rng,
         )  # fmt: skip
-        codes = V[:, :K] * self._stretch(rng, V[:, :K] / scales[:K], A[:K])
+        codes = V[:, :K] * self.stretch(rng, V[:, :K] / scales[:K], A[:K])
         local = self.rows.rows(data, codes, data.take_filled(model.offset, scale, local.filled))
         return self.rows.redraw_cells(rng, data, local)
 
-    def _stretch(self, rng: Generator, weights: Array, A: Array) -> Array:
+    def stretch(self, rng: Generator, weights: Array, A: Array) -> Array:
         """Factors c_k by which weights grow and features shrink: (c w, a / c) fits as well, and by single draws the
         two would change sizes slowly (Liu & Sabatti 2000; A is in standardised units)."""
         rate, precision, _ = self.model.law
