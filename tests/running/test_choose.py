@@ -69,7 +69,7 @@ def none_serves(prior, observation):
         return prior in ("distances", "sticks", "few sticks")
     if prior == "groups":
         return observation.startswith("loadings")
-    return prior == "distances" and observation != "bits"
+    return prior == "distances" and observation not in ("bits", "factors", "sources")
 
 
 @pytest.mark.parametrize(("prior", "observation"), PAIRS)
