@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import thali as library
-from thali import Coordinates, DistanceDependentIBP, Times
+from thali import Coordinates, DistanceDependentIBP, HierarchicalBetaProcess, Times
 
 QUICK = ("--chains", 1, "--warmup", 3, "--draws", 4, "--seed", 7)
 
@@ -42,12 +42,23 @@ def test_rows_near_each_other(thali, walk: Path) -> None:
     assert result.exit_code in (0, 3), result.stderr
 
 
+@pytest.mark.slow
+def test_rows_that_follow_groups(thali, walk: Path) -> None:
+    result = thali("fit", walk, *QUICK, "--times", "t", "--prior", "hierarchical")
+    assert result.exit_code in (0, 3), result.stderr
+    assert "HierarchicalGibbs" in result.stderr
+    fit = library.load("walk.thali")
+    assert isinstance(fit.posterior_.model.prior, HierarchicalBetaProcess)
+    assert isinstance(fit.posterior_.model.prior.distances, Times)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (("--times", "when"), "no column of the data"),
         (("--times", "t", "--coordinates", "a,b"), "Give one of"),
         (("--times", "t", "--prior", "beta-bernoulli", "--max-features", 3), "leave --prior out"),
+        (("--prior", "hierarchical"), "needs one of --times"),
     ],
 )
 def test_what_cannot_be_is_said(thali, walk: Path, options: tuple[str, ...], words: str) -> None:

@@ -23,7 +23,7 @@ class Problem:
         self.data, self.V, self.A, self.seed = CountData.of(X), V, A, seed
         self.table = np.log(np.arange(n_rows) + 1e-300) - 0.5
         self.table[0] = -np.inf
-        self.chances = rng.uniform(0.05, 0.9, K)
+        self.chances = rng.uniform(0.05, 0.9, (2, K)), rng.integers(2, size=n_rows), rng.uniform(0.05, 0.9, K)
 
     def sweep(self, work, finite=False, room=30):
         K, (N, n_dims) = self.V.shape[1], (len(self.data), self.data.n_dims)
@@ -44,7 +44,8 @@ class Problem:
     def slices(self, work):
         V, made = self.V.copy(), np.zeros_like(self.A)
         rng = np.random.default_rng(self.seed)
-        total = work(*self.data.arrays, V, self.A, self.chances, 0.2 * (self.seed % 2), made, 0.6, 0.5, rng)
+        level = 0.2 * (self.seed % 2)
+        total = work(*self.data.arrays, V, self.A, *self.chances, level, made, 0.6, 0.5, rng)
         return V, made, total
 
 
@@ -72,8 +73,9 @@ def test_slice_sweep_equals_its_twin(seed, n_rows, K, n_dims, missing):
         ("poisson_sweep", "rates[j] = others[j] + new * own[j]", "rates[j] = others[j]"),
         ("poisson_sweep", "totals[chosen] = totals[K]", "pass"),
         ("poisson_sweep", "(w if is_seen[d] else 0.0)", "w"),
-        ("poisson_slice_sweep", "if chances[k] < level:", "if chances[k] < 0.0:"),
-        ("poisson_slice_sweep", "slice_odds(chances, k, members[k], members)", "slice_odds(chances, k, 1, members)"),
+        ("poisson_slice_sweep", "if sizes[k] < level:", "if sizes[k] < 0.0:"),
+        ("poisson_slice_sweep", "sizes, k, members[k], members)", "sizes, k, 1, members)"),
+        ("poisson_slice_sweep", "chances[kinds[n], k]", "chances[0, k]"),
     ],
 )
 def test_a_mistake_is_seen(name, old, new):

@@ -152,10 +152,12 @@ def run_rows(sweep, *of, room=60):
 
 def run_slices(sweep, *of):
     rng, _, V, X, features, starts, dims, law = problem(*of)
-    chances = rng.uniform(0.05, 0.95, V.shape[1] + 2)
+    chances, kinds = rng.uniform(0.05, 0.95, (2, V.shape[1] + 2)), rng.integers(2, size=len(V))
+    sizes, level = rng.uniform(0.05, 0.95, V.shape[1] + 2), 0.3 * (of[0] % 2)
     V = np.hstack([V, np.zeros((len(V), 2))])
     A = np.vstack([features, rng.standard_normal((2, X.shape[1]))])
-    sweep(X, starts, dims, V, A, chances, 0.3 * (of[0] % 2), rng.uniform(0.5, 2.0, V.shape[1]), NOISE, *law, rng)
+    scales = rng.uniform(0.5, 2.0, V.shape[1])
+    sweep(X, starts, dims, V, A, chances, kinds, sizes, level, scales, NOISE, *law, rng)
     return 0, V, X, rng.random()
 
 

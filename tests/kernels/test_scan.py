@@ -66,14 +66,16 @@ def test_a_row_equals_its_twin(seed, n_dims, K):
 @given(seeds, st.integers(1, 5))
 def test_slice_odds_equal_their_twin(seed, K):
     rng = make_generator(seed)
-    chances, counts, k = rng.uniform(0.01, 0.9, K), rng.integers(0, 3, K), int(rng.integers(K))
+    sizes, counts, k = rng.uniform(0.01, 0.9, K), rng.integers(0, 3, K), int(rng.integers(K))
     others = max(int(counts[k]) - 1, 0)
-    ways = [part.slice_odds(chances, k, others, counts) for part in (scan, twin)]
+    chance = rng.uniform(0.01, 0.9)
+    ways = [part.slice_odds(chance, sizes, k, others, counts) for part in (scan, twin)]
     assert ways[0] == pytest.approx(ways[1])
 
 
 def ratio(slice_odds, k, others, in_use):
-    return slice_odds(np.array([0.5, 0.02, 0.1]), k, others, np.array(in_use))
+    sizes = np.array([0.5, 0.02, 0.1])
+    return slice_odds(sizes[k], sizes, k, others, np.array(in_use))
 
 
 def test_a_bit_that_decides_what_is_in_use_moves_the_slice():

@@ -19,7 +19,8 @@ def run(sweep, seed, kind, n_rows, K, n_unused, n_dims, missing):
     holes = rng.random(X.shape) < missing
     starts = np.concatenate([[0], np.cumsum(holes.sum(axis=1))]).astype(np.int64)
     dims = np.nonzero(holes)[1].astype(np.int64)
-    sweep(X, starts, dims, Z, A, rng.random(K + n_unused), 0.2 * (seed % 2), 0.4, rng)
+    chances, kinds = rng.random((2, K + n_unused)), rng.integers(2, size=n_rows)
+    sweep(X, starts, dims, Z, A, chances, kinds, rng.random(K + n_unused), 0.2 * (seed % 2), 0.4, rng)
     return Z, X, rng.random()
 
 
@@ -43,9 +44,10 @@ def test_sweep_equals_its_twin(seed, kind, n_rows, K, n_unused, n_dims, missing)
     ("old", "new"),
     [
         ("counts[k] - Z[n, k], counts)", "counts[k], counts)"),
-        ("slice_odds(weights, k, counts[k] - Z[n, k], counts)", "0.0"),
+        ("slice_odds(chances[kinds[n], k], sizes, k, counts[k] - Z[n, k], counts)", "0.0"),
+        ("chances[kinds[n], k]", "chances[0, k]"),
         ("square[k] = seen_square(gram[k, k], A, k, cells)", "square[k] = gram[k, k]"),
-        ("if weights[k] < level:", "if weights[k] < 0.0:"),
+        ("if sizes[k] < level:", "if sizes[k] < 0.0:"),
     ],
 )
 def test_a_mistake_is_seen(old, new):

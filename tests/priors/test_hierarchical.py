@@ -17,7 +17,8 @@ from thali import IBP, Gamma, InvalidDataError, InvalidParameterError
 from thali.priors.proximity.decays import ExponentialDecay, WindowDecay
 from thali.priors.proximity.distance_dependent import DistanceDependentIBP
 from thali.priors.proximity.distances import Times
-from thali.priors.proximity.hierarchical import HierarchicalBetaProcess, beta_nodes
+from thali.priors.proximity.group_weights import beta_nodes
+from thali.priors.proximity.hierarchical import HierarchicalBetaProcess
 from thali.testing import check_prior, z_limit
 from thali.testing.enumerate import all_classes
 from thali.testing.zscores import z_scores
@@ -108,8 +109,8 @@ class NoGroups(HierarchicalBetaProcess):
 class FirstRowWithP(HierarchicalBetaProcess):
     """The intensity without its p^-1."""
 
-    def _history_rates(self, has):
-        return super()._history_rates(has) / (1 + self.concentration)
+    def history_rates(self, has):
+        return super().history_rates(has) / (1 + self.concentration)
 
 
 class SwappedConcentrations(HierarchicalBetaProcess):
@@ -134,9 +135,9 @@ def test_classes_sum_to_one_within_the_poisson_tail(mixing):
     prior = example(mixing)
     total = sum(math.exp(prior.log_prob(Z)) for Z in all_classes(3, 4))
     if mixing == "row":
-        wanted = float(prior._assignments.probability @ poisson.cdf(4, prior._total_rates))
+        wanted = float(prior.assignments.probability @ poisson.cdf(4, prior.total_rates))
     else:
-        wanted = float(poisson.cdf(4, prior._assignments.probability @ prior._total_rates))
+        wanted = float(poisson.cdf(4, prior.assignments.probability @ prior.total_rates))
     assert total == pytest.approx(wanted, abs=1e-12)
 
 
@@ -212,8 +213,8 @@ class PoolsGroups(HierarchicalBetaProcess):
 
 
 class KeepsAllProposals(HierarchicalBetaProcess):
-    def _propose(self, rng, paths, n_groups):
-        p, seen, accepted = super()._propose(rng, paths, n_groups)
+    def propose_first(self, rng, paths, n_groups):
+        p, seen, accepted = super().propose_first(rng, paths, n_groups)
         return p, seen, np.ones_like(accepted)
 
 
@@ -284,9 +285,9 @@ def test_quadrature_is_exact():
 def test_weights_from_distances(rng):
     by_distance = HierarchicalBetaProcess.from_distances(Times(np.arange(5)), ExponentialDecay(0.5), mass=2.0)
     links = DistanceDependentIBP.from_times(np.arange(5), ExponentialDecay(0.5)).link_probs().toarray()
-    np.testing.assert_array_equal(by_distance.weights, links)
+    np.testing.assert_array_equal(by_distance.group_probs, links)
     ordered = HierarchicalBetaProcess.from_distances(np.ones((4, 4)) - np.eye(4), "constant", sequential=True)
-    np.testing.assert_allclose(ordered.weights, np.tril(np.ones((4, 4))) / np.arange(1, 5)[:, None])
+    np.testing.assert_allclose(ordered.group_probs, np.tril(np.ones((4, 4))) / np.arange(1, 5)[:, None])
     with pytest.raises(InvalidParameterError, match="Sort the rows"):
         HierarchicalBetaProcess.from_distances(Times([1, 0]), WindowDecay(1.0), sequential=True)
     assert by_distance.simulate(rng, 5).shape[0] == 5
@@ -337,7 +338,7 @@ def test_empty_columns_count_for_nothing():
 
 
 BAD = {
-    "nothing": (lambda: HierarchicalBetaProcess(1.0), "weights must be a matrix.*nothing"),
+    "nothing": (lambda: HierarchicalBetaProcess(1.0).n_rows, "needs weights, a matrix.*Got nothing"),
     "vector": (lambda: HierarchicalBetaProcess(1.0, weights=[0.5, 0.5]), "weights must be a matrix"),
     "ragged": (lambda: HierarchicalBetaProcess(1.0, weights=[[1.0], [0.5, 0.5]]), "weights must be a matrix"),
     "no rows": (lambda: HierarchicalBetaProcess(1.0, weights=np.zeros((0, 2))), "weights must be a matrix"),

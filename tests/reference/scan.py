@@ -33,10 +33,10 @@ def draw_missing(row, cells, is_seen, codes, A, K, noise_var, rng):
     is_seen[cells] = True
 
 
-def slice_odds(chances, k, others, counts):
-    """p(slice) is one over the smallest chance in use."""
+def slice_odds(chance, sizes, k, others, counts):
+    """p(slice) is one over the smallest size in use."""
     used = np.asarray(counts) > 0
     used[k] = False
-    without = np.append(chances[used], 1.0).min()
+    without = np.append(sizes[used], 1.0).min()
     used[k] = True
-    return logit(chances[k]) + (np.log(without / chances[used].min()) if others == 0 else 0.0)
+    return logit(chance) + (np.log(without / sizes[used].min()) if others == 0 else 0.0)

@@ -20,6 +20,7 @@ from thali import (
     FactorAnalysis,
     Gibbs,
     HierarchicalBetaProcess,
+    HierarchicalGibbs,
     IncompatibleModelError,
     LatentFeatures,
     LinearGaussian,
@@ -65,8 +66,10 @@ def none_serves(prior, observation):
     if observation == "no bits":
         return prior in ("distances", "groups", "three", "learned discount")
     if observation == "zeros and ones":
-        return prior in ("distances", "groups", "sticks", "few sticks")
-    return prior == "groups" or (prior == "distances" and observation != "bits")
+        return prior in ("distances", "sticks", "few sticks")
+    if prior == "groups":
+        return observation.startswith("loadings")
+    return prior == "distances" and observation not in ("bits", "factors", "sources")
 
 
 @pytest.mark.parametrize(("prior", "observation"), PAIRS)
@@ -80,7 +83,7 @@ def test_something_serves_or_it_is_said_why_not(prior, observation):
         inference, reason = choose("auto", *parts, *shape)
         assert not lacking(*parts, inference)
         assert reason.startswith(f"{type(inference).__name__}: ")
-        kinds = (CollapsedGibbs, Gibbs, DistanceDependentGibbs)
+        kinds = (CollapsedGibbs, Gibbs, DistanceDependentGibbs, HierarchicalGibbs)
         samplers = [kind for kind in kinds if not lacking(*parts, kind()) and observation != "no bits"]
         if shape == SMALL or not serves(MeanField(), *parts):
             assert isinstance(inference, samplers[0] if samplers else MeanField)

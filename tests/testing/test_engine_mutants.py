@@ -18,6 +18,7 @@ from thali.core.protocols.engines.chains import (
     ConditionalRows,
     FactorStart,
     FreshRows,
+    GroupedRows,
     ImportanceRows,
     LinkedRows,
     MarginalRows,
@@ -115,6 +116,10 @@ def other_threads(own: Any, self: Any, rng: Any, data: Any, local: Any, w: Any, 
 
 def blind_to_level(own: Any, self: Any, rng: Any, data: Any, local: Any, used: Any, unused: Any, level: Any) -> Any:
     return own.weighted_sweep(self, rng, data, local, used, unused, 0.0)
+
+
+def blind_to_kinds(own: Any, self: Any, rng: Any, data: Any, local: Any, chances: Any, kinds: Any, *args: Any) -> Any:
+    return own.grouped_sweep(self, rng, data, local, chances, 0 * kinds, *args)
 
 
 def turned_book(own: Any, self: Any, data: Any, local: Any) -> Any:
@@ -266,6 +271,13 @@ MUTANTS = [
         "conditional_sweep must leave its arguments",
     ),
     (BINARY, SliceRows, {"weighted_sweep": blind_to_level}, "weighted_sweep must leave"),
+    (COUNTS, GroupedRows, {"grouped_sweep": blind_to_kinds}, "grouped_sweep must leave"),
+    (
+        BINARY,
+        GroupedRows,
+        {"grouped_sweep": lambda o, s, *a: (o.grouped_sweep(s, *a)[0], a[5] > 0)},
+        "grouped_sweep must leave",
+    ),
     (
         SPARSE,
         ConditionalRows,

@@ -18,8 +18,12 @@ from thali import (
     CollapsedGibbs,
     DistanceDependentGibbs,
     DistanceDependentIBP,
+    ExponentialDecay,
     FactorAnalysis,
+    Gamma,
     Gibbs,
+    HierarchicalBetaProcess,
+    HierarchicalGibbs,
     LatentFeatures,
     LinearGaussian,
     MeanField,
@@ -31,6 +35,7 @@ from thali import (
     StickBreakingIBP,
     StochasticMeanField,
     StreamingMeanField,
+    Times,
 )
 from thali.core.model import compatible
 from thali.errors import InvalidFileError, InvalidParameterError
@@ -46,6 +51,7 @@ SAMPLERS = [
     Gibbs(**SHORT, births="proposed", proposal=(2.0, 0.2)),
     SliceSampler(**SHORT, start="empty"),
     DistanceDependentGibbs(**SHORT, start="spectral"),
+    HierarchicalGibbs(**SHORT, start="spectral"),
 ]
 OTHERS = [
     MeanField(max_iter=5, n_restarts=2, truncation=3),
@@ -61,6 +67,9 @@ PRIORS = [
     BetaProcess(concentration=2.0, rounds=2),
     StickBreakingIBP(truncation=4),
     DistanceDependentIBP.from_times(np.arange(14.0)),
+    HierarchicalBetaProcess.from_distances(
+        Times(np.arange(14.0)), ExponentialDecay(0.3), group_concentration=Gamma(2.0, 2.0)
+    ),
 ]
 OBSERVATIONS = [
     LinearGaussian(),

@@ -68,6 +68,19 @@ class Prior(StrEnum):
     BETA_BERNOULLI = "beta-bernoulli"
 
 
+class FitPrior(StrEnum):
+    """Those of all rows at once: with distances between the rows, too."""
+
+    IBP = Prior.IBP.value
+    BETA_BERNOULLI = Prior.BETA_BERNOULLI.value
+    DISTANCE_DEPENDENT = "distance-dependent"
+    HIERARCHICAL = "hierarchical"
+
+    @property
+    def is_of_near_rows(self) -> bool:
+        return self in (FitPrior.DISTANCE_DEPENDENT, FitPrior.HIERARCHICAL)
+
+
 class Inference(StrEnum):
     AUTO = "auto"
     SAMPLER = "sampler"
@@ -123,12 +136,12 @@ class Offset(StrEnum):
     LEARNED = "learned"
 
 
-def make_prior(kind: Prior, max_features: int | None, mass: float | None) -> Any:
+def make_prior(kind: Prior | FitPrior, max_features: int | None, mass: float | None) -> Any:
     from thali import IBP, BetaBernoulli
 
     given = {"mass": mass, "n_features": max_features}
     parts: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    return IBP(**parts) if kind is Prior.IBP else BetaBernoulli(**parts)
+    return BetaBernoulli(**parts) if kind == Prior.BETA_BERNOULLI else IBP(**parts)
 
 
 def make_observation(

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from thali.cli.model_options import FitPrior
+
 if TYPE_CHECKING:
     from thali.io import Table
 
@@ -39,6 +41,13 @@ class Near(NamedTuple):
     @property
     def is_given(self) -> bool:
         return any(value is not None for value in self)
+
+    def check_prior(self, prior: FitPrior) -> None:
+        """An error unless the prior is one of rows that are near each other, if this says how near they are."""
+        if self.is_given and prior is FitPrior.BETA_BERNOULLI:
+            raise typer.BadParameter("Rows that are near each other have a prior of their own; leave --prior out.")
+        if prior.is_of_near_rows and not self.is_given:
+            raise typer.BadParameter(f"--prior {prior} needs one of --times, --coordinates and --distances.")
 
     def taken_from(self, table: "Table") -> tuple["Table", dict[str, Any]]:
         """(the table without the columns that are no dims, what `fit` is given)."""
@@ -77,11 +86,16 @@ def _column(table: "Table", name: str | None, option: str) -> int:
     raise typer.BadParameter(f"{option}: {name!r} is no column of the data, by name or by number from 1 on{known}.")
 
 
-def near_prior(given: Mapping[str, Any], mass: float | None) -> Any:
-    """Proximity falls exponentially, at a rate that is learned: about a tenth of the range of times or places."""
-    from thali import DistanceDependentIBP, ExponentialDecay, Gamma
+def near_prior(kind: FitPrior, given: Mapping[str, Any], mass: float | None) -> Any:
+    """Proximity falls exponentially, over about a tenth of the range of times or places; a hierarchical prior has this
+    very rate, others learn it."""
+    from thali import DistanceDependentIBP, ExponentialDecay, Gamma, HierarchicalBetaProcess
 
     reach = max(_spread(given) / 10.0, 1e-6)
+    if kind is FitPrior.HIERARCHICAL:
+        parts: dict[str, Any] = {} if mass is None else {"mass": mass}
+        learned: dict[str, Any] = {"concentration": Gamma(1.0, 1.0), "group_concentration": Gamma(1.0, 1.0)}
+        return HierarchicalBetaProcess(decay=ExponentialDecay(rate=1.0 / reach), **learned, **parts)
     decay = ExponentialDecay(rate=Gamma(1.0, reach))
     return DistanceDependentIBP(decay=decay) if mass is None else DistanceDependentIBP(mass, decay=decay)
 

@@ -73,7 +73,7 @@ def _tiny_fit(observation: Any, inference: Any) -> None:
     """The parts of a fit in this thread: a start, a step or two, what is kept of them, and the scores of rows."""
     import numpy as np
 
-    from thali import IBP, DistanceDependentIBP
+    from thali import IBP, DistanceDependentIBP, HierarchicalBetaProcess, Times
     from thali.core.model import Model, lacking
     from thali.inference.calibration.noise_floor import calibrate
     from thali.rng import make_generator
@@ -86,12 +86,14 @@ def _tiny_fit(observation: Any, inference: Any) -> None:
     X = observation.simulate(make_generator(0), Z, n_dims=3)
     X[0, 0] = np.nan
     X = observation.check_data(X)
-    alike, near = IBP(), DistanceDependentIBP.from_times(np.arange(6.0))
-    model = calibrate(Model(near if lacking(alike, observation, inference) else alike, observation), X)
+    times = np.arange(6.0)
+    near = (DistanceDependentIBP.from_times(times), HierarchicalBetaProcess.from_distances(Times(times)))
+    priors = [prior for prior in (IBP(), *near) if not lacking(prior, observation, inference)]
+    model = calibrate(Model(priors[0] if priors else IBP(), observation), X)
     shape = shape_for(About({}, model, Choice(inference, ""), "", X.shape[1], []), X, make_generator(0), n_chains=1)
     shape.prepare()
     while shape.tasks[0].n_steps < 2:
         shape.advance(shape.tasks[0], Clock(None))
         shape.tasks[0].n_steps += 1
     posterior = shape.outcome("max_time").posterior
-    seen_from(posterior, 6, times=near.distances.times if model.prior is near else None).log_density(X)
+    seen_from(posterior, 6, times=times if model.prior in near else None).log_density(X)

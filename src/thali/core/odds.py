@@ -54,6 +54,12 @@ def row_odds(rng: np.random.Generator, prior: Any, Z: Array) -> RowOdds:
     return exchangeable_odds(prior, len(Z))
 
 
+def one_kind(n_rows: int, used: Array, unused: Array) -> tuple[Array, Array, Array]:
+    """Weights of columns in use and of further ones as (chances (1, n_columns), kinds of rows, sizes for a slice)."""
+    weights = np.concatenate([used, unused])
+    return weights[None], np.zeros(n_rows, np.int64), weights
+
+
 def exchangeable_odds(prior: Any, n_rows: int) -> RowOdds:
     """The odds of rows that are exchangeable, from the tables of a `Predictive` prior."""
     return RowOdds(prior.log_odds(n_rows), prior.new_rate(n_rows))

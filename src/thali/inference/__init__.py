@@ -4,6 +4,7 @@ from thali.inference.bp_means import BPMeans
 from thali.inference.samplers.collapsed_gibbs import CollapsedGibbs
 from thali.inference.samplers.distance_dependent_gibbs import DistanceDependentGibbs
 from thali.inference.samplers.gibbs import Gibbs
+from thali.inference.samplers.hierarchical_gibbs import HierarchicalGibbs
 from thali.inference.samplers.slice_sampler import SliceSampler
 from thali.inference.streams.particle_filter import ParticleFilter
 from thali.inference.streams.recursive_ibp import RecursiveIBP
@@ -16,6 +17,7 @@ __all__ = [
     "CollapsedGibbs",
     "DistanceDependentGibbs",
     "Gibbs",
+    "HierarchicalGibbs",
     "MeanField",
     "ParticleFilter",
     "RecursiveIBP",

@@ -58,18 +58,19 @@ def _draw_missing(row, cells, is_seen, codes, A, K, noise_var, rng):
         is_seen[d] = True
 
 
-def _slice_odds(chances, k, others, counts):
-    """Log-odds of a feature that `others` other rows have, under a slice below the smallest chance in use.
+def _slice_odds(chance, sizes, k, others, counts):
+    """Log-odds of a bit of this chance whose feature `others` other rows have, under a slice below the smallest size
+    in use.
 
     If no other row has it, the bit decides whether it is in use. eq: T07.slice-odds
     """
-    log_odds = math.log(chances[k]) - math.log1p(-chances[k])
+    log_odds = math.log(chance) - math.log1p(-chance)
     if others == 0:
         smallest = 1.0
-        for j in range(chances.size):
-            if counts[j] > 0 and j != k and chances[j] < smallest:
-                smallest = chances[j]
-        log_odds += math.log(smallest) - math.log(min(smallest, chances[k]))
+        for j in range(sizes.size):
+            if counts[j] > 0 and j != k and sizes[j] < smallest:
+                smallest = sizes[j]
+        log_odds += math.log(smallest) - math.log(min(smallest, sizes[k]))
     return log_odds
 
 

@@ -19,6 +19,7 @@ from thali.core.protocols.engines.chains import (
     CollapsedRows,
     ColumnMoves,
     ConditionalRows,
+    GroupedRows,
     ImportanceRows,
     MarginalRows,
     ParallelRows,
@@ -112,6 +113,7 @@ class Bernoulli(GaussianModel):
             BitEntropy: GaussianColumnMoves,
             ConditionalRows: ConditionalGaussian,
             SliceRows: ConditionalGaussian,
+            GroupedRows: ConditionalGaussian,
             ImportanceRows: ConditionalGaussian,
             ParallelRows: ParallelGaussian,
         }

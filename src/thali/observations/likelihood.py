@@ -21,6 +21,7 @@ from thali.core.protocols.engines.chains import (
     AuxiliaryRows,
     ChainRows,
     ConditionalRows,
+    GroupedRows,
     MarginalRows,
     SliceRows,
     StartRows,
@@ -58,6 +59,7 @@ class Likelihood(ScalarHypers, Observation):
             AuxiliaryRows: ExplicitMarginal,
             ConditionalRows: ExplicitSweeps,
             SliceRows: ExplicitSweeps,
+            GroupedRows: ExplicitSweeps,
         }
     )
 

@@ -14,6 +14,7 @@ from thali.core.protocols.engines.chains import (
     AuxiliaryRows,
     ChainRows,
     ConditionalRows,
+    GroupedRows,
     MarginalRows,
     OwnStart,
     SliceRows,
@@ -81,6 +82,7 @@ class PoissonGamma(ScalarHypers, Observation):
             AuxiliaryRows: PoissonMarginal,
             ConditionalRows: PoissonSweeps,
             SliceRows: PoissonSweeps,
+            GroupedRows: PoissonSweeps,
             MeanFieldRows: PoissonMeanField,
             GrowingSums: PoissonMeanField,
         }

@@ -12,7 +12,7 @@ from thali.core.codebook import Codebook
 from thali.core.model import Model
 from thali.core.observation import Observation
 from thali.core.protocols.engines.predictions import Predictions
-from thali.core.protocols.prior import Links
+from thali.core.protocols.prior import NearRows
 from thali.errors import InvalidDataError
 from thali.posteriors.base import POOLED, Draw, Posterior, Predictor
 from thali.posteriors.ragged import Ragged
@@ -108,7 +108,7 @@ class Draws(Posterior):
         columns = np.arange(len(counts)) if columns is None else columns
         if model.observation.owners == "dims":  # a new row brings no bits
             return Predictor(model.observation, codebook.columns(columns), np.zeros(len(columns)), 0.0)
-        if isinstance(model.prior, Links):
+        if isinstance(model.prior, NearRows):
             raise InvalidDataError(
                 "New rows must say how far they are from the fitted ones, as transform(X, times=...), coordinates=... "
                 "or distances=... (n_new, n_fitted). Got none of them."

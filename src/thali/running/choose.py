@@ -9,6 +9,7 @@ from thali.inference import (
     CollapsedGibbs,
     DistanceDependentGibbs,
     Gibbs,
+    HierarchicalGibbs,
     MeanField,
     ParticleFilter,
     RecursiveIBP,
@@ -18,7 +19,7 @@ from thali.inference import (
 )
 from thali.storage.fit import Choice
 
-AUTO = (CollapsedGibbs, Gibbs, SliceSampler, DistanceDependentGibbs)  # in order of preference
+AUTO = (CollapsedGibbs, Gibbs, SliceSampler, DistanceDependentGibbs, HierarchicalGibbs)  # in order of preference
 LARGE = 10**7  # rows x dims (a hundred or more): samplers would take an hour or more
 ALL = (*AUTO, MeanField, StochasticMeanField, BPMeans, ParticleFilter, RecursiveIBP, StreamingMeanField)
 
@@ -48,7 +49,9 @@ def choose(inference: Any, prior: Any, observation: Any, n_rows: int, n_dims: in
                     "Use discount=0, or an observation model with bits."
                 )
             return Choice(MeanField(), f"MeanField: no sampler serves {pair}{why}; it approximates the posterior")
-        check_composition(prior, observation, alternatives[0], alternatives)
+        if not observation.has_bits:  # which all samplers need
+            alternatives = [other for other in alternatives if type(other) not in AUTO]
+        check_composition(prior, observation, CollapsedGibbs(), alternatives)
     needed = ("needs_prior", "needs_observation")
     if isinstance(inference, type) or not all(hasattr(inference, name) for name in needed):
         raise InvalidParameterError(

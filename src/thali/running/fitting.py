@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from thali.core.model import Model
-from thali.core.protocols.prior import Links
+from thali.core.protocols.prior import NearRows
 from thali.data.fingerprint import fingerprint, fingerprint_of_blocks
 from thali.data.row_blocks import RowBlocks, is_iterator, on_disk
 from thali.errors import InvalidDataError, InvalidParameterError
@@ -67,7 +67,7 @@ class Fitting:
             return self._absorb(X)
         rng = make_generator(settings.random_state)
         data = self._read(X)
-        if isinstance(model.prior, Links):
+        if isinstance(model.prior, NearRows):
             model.prior.check_rows(model.observation.n_owners(data.shape))
         choice = choose(settings.inference, model.prior, model.observation, *data.shape)
         kind = kind_of_shape(choice.inference)
@@ -100,7 +100,7 @@ class Fitting:
     def resume(self, kept: Checkpoint, tasks: list[Task], X: Any, heldout: Any = None) -> Outcome:
         """From where a run on disk is."""
         about = kept.about
-        if isinstance(about.model.prior, Links):  # with the distances that came with the data
+        if isinstance(about.model.prior, NearRows):  # with the distances that came with the data
             self._model = Model(about.model.prior, self._model.observation)
         kind = kind_of_shape(about.choice.inference)
         kind.refuse(about.choice.inference, target_ess=self.settings.target_ess, heldout=heldout)

@@ -3,7 +3,7 @@
 from typing import Any, TypedDict, Unpack
 
 from thali.core.model import Model
-from thali.core.protocols.prior import Links
+from thali.core.protocols.prior import NearRows
 from thali.errors import IncompatibleModelError, InvalidDataError, InvalidParameterError
 from thali.posteriors.base import Posterior
 from thali.posteriors.draws import Draws
@@ -36,10 +36,10 @@ def distances_of(distances: Any = None, times: Any = None, coordinates: Any = No
 
 def model_of_near_rows(model: Model, distances: Any) -> Model:
     """The model whose prior has these distances."""
-    if not isinstance(model.prior, Links):
+    if not isinstance(model.prior, NearRows):
         raise IncompatibleModelError(
             f"{type(model.prior).__name__} has no use for distances, times or coordinates: its rows are exchangeable. "
-            "Leave them out, or use prior=DistanceDependentIBP()."
+            "Leave them out, or use prior=DistanceDependentIBP() or HierarchicalBetaProcess()."
         )
     return Model(model.prior.with_distances(distances), model.observation)
 
@@ -50,7 +50,7 @@ def seen_from(posterior: Posterior, n_new: int, **near: Unpack[Near]) -> Posteri
     if given is None:
         return posterior
     prior = posterior.model.prior
-    if not isinstance(prior, Links) or not isinstance(posterior, Draws):
+    if not isinstance(prior, NearRows) or not isinstance(posterior, Draws):
         raise IncompatibleModelError(
             f"{type(prior).__name__} has no use for distances, times or coordinates: its rows are exchangeable. "
             "Leave them out."

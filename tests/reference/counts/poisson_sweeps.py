@@ -159,7 +159,7 @@ def poisson_sweep(
 
 
 def poisson_slice_sweep(
-    start, dims, counts, missing_start, missing_dim, V, A, chances, level, allocated, shape, rate, rng
+    start, dims, counts, missing_start, missing_dim, V, A, chances, kinds, sizes, level, allocated, shape, rate, rng
 ):
     N, K = V.shape
     total = 0.0
@@ -167,14 +167,15 @@ def poisson_slice_sweep(
         cells, values, hidden = _row(n, start, dims, counts, missing_start, missing_dim)
         others, parts = np.empty(len(cells)), np.empty(K)
         for k in _shuffled(K, rng):
-            if chances[k] < level:
+            if sizes[k] < level:
                 continue
             used = np.delete(V, n, axis=0).any(axis=0) | (V[n] > 0)
             used[k] = np.delete(V[:, k], n).any()
-            log_odds = math.log(chances[k] / (1 - chances[k]))
+            chance = chances[kinds[n], k]
+            log_odds = math.log(chance / (1 - chance))
             if not used[k]:
-                smallest = chances[used].min(initial=1.0)
-                log_odds += math.log(smallest / min(smallest, chances[k]))
+                smallest = sizes[used].min(initial=1.0)
+                log_odds += math.log(smallest / min(smallest, sizes[k]))
             row_rates(cells, V, n, K, A, k, others)
             seen = seen_total(A, A.sum(axis=1), hidden, k)
             V[n, k] = draw_code(values, others, A[k, cells], seen, log_odds, shape, rate, V[n, k], rng)

@@ -6,9 +6,9 @@ from reference.weights.slabs import draw_slab, log_slab
 
 
 def scaled_slice_sweep(
-    X, missing_start, missing_dim, V, A, chances, level, scales, noise_var, rate, precision, log_norm, rng
+    X, missing_start, missing_dim, V, A, chances, kinds, sizes, level, scales, noise_var, rate, precision, log_norm, rng
 ):
-    K = len(chances)
+    K = len(sizes)
     for n in range(len(X)):
         seen = np.ones(X.shape[1], dtype=bool)
         seen[missing_dim[missing_start[n] : missing_start[n + 1]]] = False
@@ -17,14 +17,15 @@ def scaled_slice_sweep(
             j = i + int(rng.random() * (K - i))
             order[i], order[j] = order[j], order[i]
             k = order[i]
-            if chances[k] < level:
+            if sizes[k] < level:
                 continue
             score = []
             for bit in (0, 1):
                 v = V.copy()
                 v[n, k] = bit
-                slice_below = chances[v.any(axis=0)].min(initial=1.0)  # the slice is uniform below it
-                score.append((np.log(chances[k]) if bit else np.log1p(-chances[k])) - np.log(slice_below))
+                slice_below = sizes[v.any(axis=0)].min(initial=1.0)  # the slice is uniform below it
+                chance = chances[kinds[n], k]
+                score.append((np.log(chance) if bit else np.log1p(-chance)) - np.log(slice_below))
             e = X[n] - np.delete(V[n], k) @ np.delete(A, k, axis=0)
             a = scales[k] * A[k, seen]
             pull, curve = a @ e[seen] / noise_var, a @ a / noise_var

@@ -13,9 +13,9 @@ from thali.cli.after_fit import claimed, report, run_folder, sample
 from thali.cli.console import count, say
 from thali.cli.input import read_data
 from thali.cli.model_options import (
+    FitPrior,
     Inference,
     Observation,
-    Prior,
     make_estimator,
     make_observation,
     make_prior,
@@ -33,7 +33,6 @@ from thali.cli.options import (
     NumberOfDraws,
     ObservationModel,
     OffsetOfRows,
-    PriorOfFeatures,
     Quiet,
     Seed,
     SummaryAsJson,
@@ -54,7 +53,12 @@ def fit(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists.")] = False,
     observation: ObservationModel = Observation.LINEAR_GAUSSIAN,
-    prior: PriorOfFeatures = Prior.IBP,
+    prior: Annotated[
+        FitPrior,
+        typer.Option(
+            help="Features without bound, or at most --max-features; with --times and its like, how rows share them."
+        ),
+    ] = FitPrior.IBP,
     max_features: MaxFeatures = None,
     mass: Mass = None,
     times: TimesColumn = None,
@@ -94,13 +98,12 @@ def fit(
     does after a crash.
     """
     began = time.monotonic()
-    if (prior is Prior.BETA_BERNOULLI) != (max_features is not None):
+    if (prior is FitPrior.BETA_BERNOULLI) != (max_features is not None):
         raise typer.BadParameter("--max-features and --prior beta-bernoulli belong together: give both or neither.")
     if not 0 <= holdout < 1:
         raise typer.BadParameter(f"--holdout must be a share, from 0 to below 1. Got {holdout}.")
     near = Near.of(times, coordinates, distances)
-    if near.is_given and prior is not Prior.IBP:
-        raise typer.BadParameter("Rows that are near each other have a prior of their own; leave --prior out.")
+    near.check_prior(prior)
     output = _possible_output(file, output)
     claim = Claim(run_folder(output), replaces=overwrite)
     with claimed(claim, output, make=checkpoint) if checkpoint or claim.folder.is_dir() else nullcontext():
@@ -110,7 +113,7 @@ def fit(
         try:
             model = make_estimator(
                 make_observation(observation, noise, noise_floor, offset, sparse),
-                near_prior(data.near, mass) if near.is_given else make_prior(prior, max_features, mass),
+                near_prior(prior, data.near, mass) if near.is_given else make_prior(prior, max_features, mass),
                 data.X.shape,
                 {"n_warmup": warmup, "n_draws": draws, "thin": thin},
                 inference,

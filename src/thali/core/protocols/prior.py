@@ -9,6 +9,7 @@ Generator = np.random.Generator
 Factor: TypeAlias = Any  # q, a NamedTuple of the prior's own
 Running: TypeAlias = Any  # running sums, a NamedTuple of the prior's own
 Auxiliary: TypeAlias = Any  # row variables, opaque to all but the prior that draws them
+Marks: TypeAlias = Any  # a NamedTuple of the prior's own: groups that rows follow, and sizes of features
 Capability = TypeVar("Capability")
 
 _found: dict[tuple[type, type], bool] = {}
@@ -152,27 +153,63 @@ class AuxiliaryPrior(Prior, Protocol):
 
 
 @runtime_checkable
-class Links(Prior, Protocol):
-    """Features are handed on along links between rows: z_nk = 1 where links lead from row n to the owner of k."""
+class NearRows(Prior, Protocol):
+    """Rows that are not exchangeable: some are near to each other, by distances or by groups that they follow."""
 
     def check_rows(self, n_rows: int) -> None:
-        """An error unless there are distances of so many rows."""
+        """An error unless the prior knows how near so many rows are."""
 
     def with_distances(self, distances: Any) -> Self:
         """This prior for rows with these distances: an array, a sparse matrix, `Times` or `Coordinates`."""
-
-    def owner_rates(self) -> Array:
-        """Poisson rates of the number of features that each row owns, (n_rows,). Concrete priors only."""
-
-    def link_probs(self) -> Any:
-        """P(row i links to row j), a scipy.sparse CSR matrix whose rows sum to one."""
 
     def distances_to(self, given: Any) -> Array:
         """Distances of new rows from these, (n_new, n_rows), of times, coordinates or what they are already."""
 
     def new_row_chances(self, near: Array, Z: Array) -> tuple[Array, Array]:
         """(P(new row has feature) (n_new, n_features), rates of features that it alone has (n_new,)) given Z and
-        distances `near`, if these rows do not link to the new ones. Concrete priors only."""
+        distances `near`, if new rows come after these. Concrete priors only."""
+
+    def exchangeable(self) -> Predictive:
+        """A prior of exchangeable rows with as vague a number of features, with which starts are looked for."""
+
+
+@runtime_checkable
+class Groups(NearRows, Protocol):
+    """Rows follow groups, in which features have weights of their own. `Marks` are opaque to all but the prior: what a
+    chain keeps beside the bits. Concrete priors only, but for `resample_grouped`."""
+
+    def begin_marks(self, rng: Generator, Z: Array) -> Marks:
+        """Marks given bits: from their exact law for few rows, else near it."""
+
+    def redraw_marks(self, rng: Generator, Z: Array, marks: Marks) -> Marks:
+        """Marks given bits, by a step that leaves their law invariant. It has the fields `groups` and `sizes`."""
+
+    def draw_slice(self, rng: Generator, Z: Array, marks: Marks) -> Any:
+        """What `GroupedRows` asks: chances of bits by kind of row, kinds of rows, marks, and level; with columns for
+        the unused features above that level, a uniform draw below the smallest size in use."""
+
+    def kept_marks(self, marks: Marks, kept: Array) -> Marks:
+        """Marks of these columns, a mask."""
+
+    def fits(self, marks: Marks, Z: Array) -> bool:
+        """Whether a chain with these bits can have these marks."""
+
+    def log_joint(self, Z: Array, marks: Marks) -> float:
+        """log p(Z, groups), up to a constant."""
+
+    def resample_grouped(self, rng: Generator, current: Self, Z: Array, marks: Marks) -> Self:
+        """`current` with its learned hyperparameters drawn given bits and marks."""
+
+
+@runtime_checkable
+class Links(NearRows, Protocol):
+    """Features are handed on along links between rows: z_nk = 1 where links lead from row n to the owner of k."""
+
+    def owner_rates(self) -> Array:
+        """Poisson rates of the number of features that each row owns, (n_rows,). Concrete priors only."""
+
+    def link_probs(self) -> Any:
+        """P(row i links to row j), a scipy.sparse CSR matrix whose rows sum to one."""
 
     def kernel_graph(self) -> Any:
         """The same for kernels: a `thali.kernels.links.layout.Graph`."""
@@ -192,6 +229,3 @@ class Links(Prior, Protocol):
 
     def resample_linked(self, rng: Generator, current: Self, links: Array) -> Self:
         """`current` with its learned hyperparameters drawn given the links."""
-
-    def exchangeable(self) -> Predictive:
-        """A prior of exchangeable rows with as vague a number of features, with which starts are looked for."""

@@ -15,7 +15,7 @@ from thali.core.binary import check_binary, n_non_empty
 from thali.core.model import Model
 from thali.core.odds import exchangeable_odds, row_odds
 from thali.core.protocols.engines.chains import BitEntropy, ChainRows, ColumnMoves, FreshRows, ShownRows
-from thali.core.protocols.prior import AuxiliaryPrior, Links, provides
+from thali.core.protocols.prior import AuxiliaryPrior, NearRows, provides
 from thali.core.registry import stored
 from thali.core.spec import Spec, at_least, setting, share
 from thali.inference.samplers.column_moves import column_weight, metropolis, random_move
@@ -124,7 +124,7 @@ def log_joint(state: ZState, model: Model, data: Any) -> float:
 def as_draw(state: ZState, log_joint: float, data: Any) -> Draw:
     """What a posterior keeps of a state."""
     free_energy = log_joint
-    by_row = provides(state.prior, AuxiliaryPrior) or provides(state.prior, Links)
+    by_row = provides(state.prior, AuxiliaryPrior) or provides(state.prior, NearRows)
     if state.observation.has(BitEntropy) and not by_row:
         odds = exchangeable_odds(state.prior, len(state.local.z))
         free_energy += state.observation.engine(BitEntropy).bit_entropy(data, state.local, odds)

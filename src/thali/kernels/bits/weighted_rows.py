@@ -2,7 +2,8 @@
 
 All features with a weight above the slice are there, used or not, so no column is born or dies on the way. The slice
 was drawn uniformly below the smallest weight of a feature in use, which a bit changes if it decides whether its feature
-is in use. Bits are scanned in a fresh random order for each row.
+is in use. Rows of different kinds may have a feature with different chances; where there is one kind, the chance is the
+weight. Bits are scanned in a fresh random order for each row.
 """
 
 import numpy as np
@@ -12,14 +13,15 @@ from thali.kernels.bits.conditional_rows import add_to_forms
 from thali.kernels.scan import draw_missing, is_heads, next_of, seen_product, seen_square, slice_odds
 
 
-def _weighted_sweep(X, missing_start, missing_dim, Z, A, weights, level, noise_var, rng):
-    """Draw z_n and the missing cells of x_n given features, weights and all else, row by row; both change in place.
+def _weighted_sweep(X, missing_start, missing_dim, Z, A, chances, kinds, sizes, level, noise_var, rng):
+    """Draw z_n and the missing cells of x_n given features, chances and all else, row by row; both change in place.
 
-    Z (N, K) uint8, A (K, D), weights (K) in (0, 1), of which those below `level` keep their bits; missing cells of row
-    n are missing_dim[missing_start[n]:missing_start[n+1]]. Cost O(N K (D + K)).
+    Z (N, K) uint8, A (K, D); chances (n_kinds, K) in (0, 1), of which row n has those of kinds[n]; sizes (K) are the
+    weights of the slice, features with one below `level` keep their bits; missing cells of row n are
+    missing_dim[missing_start[n]:missing_start[n+1]]. Cost O(N K (D + K)).
     """
     n_rows, n_dims = X.shape
-    K = weights.size
+    K = sizes.size
     gram = np.zeros((K, K))
     if K > 0:
         gram = np.dot(A, A.T)
@@ -48,11 +50,11 @@ def _weighted_sweep(X, missing_start, missing_dim, Z, A, weights, level, noise_v
                 add_to_forms(k, 1.0, K, A, gram, cells, Gz)
         for i in range(K):
             k = next_of(order, i, K, rng.random())
-            if weights[k] < level:
+            if sizes[k] < level:
                 continue
             u = rng.random()
             step = 1.0 - 2.0 * Z[n, k]
-            odds = slice_odds(weights, k, counts[k] - Z[n, k], counts)
+            odds = slice_odds(chances[kinds[n], k], sizes, k, counts[k] - Z[n, k], counts)
             delta = step * odds - half_precision * (2.0 * step * (Gz[k] - b[k]) + square[k])
             if is_heads(delta, u):
                 if step > 0.0:

@@ -247,13 +247,13 @@ def _poisson_sweep(
 
 
 def _poisson_slice_sweep(
-    start, dims, counts, missing_start, missing_dim, V, A, chances, level, allocated, shape, rate, rng
-):
-    """As `poisson_sweep` with the probability of each column in `chances`, and none born or dying.
+    start, dims, counts, missing_start, missing_dim, V, A, chances, kinds, sizes, level, allocated, shape, rate, rng
+):  # fmt: skip
+    """As `poisson_sweep` with the probability of each bit in `chances` (n_kinds, K), of which row n has those of
+    kinds[n], and no column born or dying.
 
-    Bits of columns whose probability is below `level` stay as they are, though not their weights.
-    The law of a slice below the smallest probability in use is kept. Returns the sum of
-    `allocate_row`.
+    Bits of columns whose size is below `level` stay as they are, though not their weights. The law of a slice below
+    the smallest of `sizes` (K) in use is kept. Returns the sum of `allocate_row`.
     """
     N, K = V.shape
     most = np.max(start[1:] - start[:-1])
@@ -274,11 +274,11 @@ def _poisson_slice_sweep(
             order[k] = k
         for i in range(K):
             k = next_of(order, i, K, rng.random())
-            if chances[k] < level:
+            if sizes[k] < level:
                 continue
             old = V[n, k]
             members[k] -= 1 if old > 0.0 else 0
-            log_odds = slice_odds(chances, k, members[k], members)
+            log_odds = slice_odds(chances[kinds[n], k], sizes, k, members[k], members)
             without(cells, V, n, K, A, k, rates, others)
             for j in range(cells.size):
                 own[j] = A[k, cells[j]]

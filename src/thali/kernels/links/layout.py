@@ -84,6 +84,11 @@ def work_space(columns: Columns) -> tuple[Part, Tree]:
         np.zeros(capacity, np.int64), np.zeros(n_dims), np.zeros(3), np.zeros((n_rows, n_dims)),
         np.full(n_rows, -1, np.int64),
     )  # fmt: skip
+    return part, tree_space(n_rows)
+
+
+def tree_space(n_rows: int) -> Tree:
+    """Room for the links of one feature."""
     link, head, after, before, stack = (np.full(n_rows, -1, np.int64) for _ in range(5))
     state, mass, n_ways = np.zeros(n_rows, np.int8), np.zeros(n_rows), np.zeros(n_rows, np.int64)
-    return part, Tree(link, head, after, before, state, stack, mass, n_ways)
+    return Tree(link, head, after, before, state, stack, mass, n_ways)

@@ -1,7 +1,7 @@
 """Slice-sampling sweep over the rows of V = Z * W for X = V A + noise: features and their probabilities drawn beside V.
 
 As `weighted_rows`, with a weight for each bit that is on: the bit is drawn with its weight integrated out, then the
-weight. "chances" are the probabilities of having each feature.
+weight. "chances" are the probabilities of having each feature, "sizes" those of the slice.
 """
 
 import numpy as np
@@ -13,16 +13,15 @@ from thali.kernels.weights.slabs import draw_slab, log_slab
 
 
 def _scaled_slice_sweep(
-    X, missing_start, missing_dim, V, A, chances, level, scales, noise_var, rate, precision, log_norm, rng
+    X, missing_start, missing_dim, V, A, chances, kinds, sizes, level, scales, noise_var, rate, precision, log_norm, rng
 ):
     """Draw v_n and the missing cells of x_n given features, chances and all else, row by row; both change in place.
 
-    V (N, K), A (K, D), chances (K) in (0, 1), of which those below `level` keep their codes, scales (K) of the weights;
-    missing cells of row n are
-    missing_dim[missing_start[n]:missing_start[n+1]]. Cost O(N K (D + K)).
+    V (N, K), A (K, D), chances (n_kinds, K), kinds (N), sizes (K) and `level` as in `weighted_rows`, scales (K) of the
+    weights; missing cells of row n are missing_dim[missing_start[n]:missing_start[n+1]]. Cost O(N K (D + K)).
     """
     n_rows, n_dims = X.shape
-    K = chances.size
+    K = sizes.size
     gram = np.zeros((K, K))
     if K > 0:
         gram = np.dot(A, A.T)
@@ -49,14 +48,14 @@ def _scaled_slice_sweep(
                 add_to_forms(k, V[n, k], K, A, gram, cells, Gv)
         for i in range(K):
             k = next_of(order, i, K, rng.random())
-            if chances[k] < level:
+            if sizes[k] < level:
                 continue
             old = V[n, k]
             square = max(seen_square(gram[k, k], A, k, cells), 0.0)
             pull = scales[k] * tau * (b[k] - Gv[k] + old * square)
             curve = scales[k] ** 2 * tau * square
             counts[k] -= 1 if old != 0.0 else 0
-            delta = slice_odds(chances, k, counts[k], counts)
+            delta = slice_odds(chances[kinds[n], k], sizes, k, counts[k], counts)
             delta += log_slab(pull, curve, rate, precision, log_norm)
             u = rng.random()
             new = 0.0

@@ -12,7 +12,7 @@ from scipy.special import expit
 
 from thali.core.binary import column_counts
 from thali.core.observation import Engine
-from thali.core.odds import RowOdds
+from thali.core.odds import RowOdds, one_kind
 from thali.observations.explicit.features import redraw_features
 from thali.observations.explicit.rows import ExplicitData, ExplicitRows
 
@@ -26,7 +26,7 @@ _TRIES = 4  # sets of features that a row alone has, proposed in a sweep
 
 
 class ExplicitSweeps(Engine):
-    """ConditionalRows of any likelihood."""
+    """ConditionalRows, SliceRows and GroupedRows of any likelihood."""
 
     model: "Likelihood"
 
@@ -56,28 +56,39 @@ class ExplicitSweeps(Engine):
         unused: Array,
         level: float = 0.0,
     ) -> ExplicitRows:
-        fresh = self.model.draw_features(rng, len(unused), data.n_dims)
+        return self.grouped_sweep(rng, data, local, *one_kind(len(local.codes), used, unused), level)[0]
+
+    def grouped_sweep(
+        self,
+        rng: Generator,
+        data: ExplicitData,
+        local: ExplicitRows,
+        chances: Array,
+        kinds: Array,
+        sizes: Array,
+        level: float = 0.0,
+    ) -> tuple[ExplicitRows, Array]:
+        fresh = self.model.draw_features(rng, len(sizes) - len(local.features), data.n_dims)
         features = redraw_features(rng, self.model, data.X, data.seen, local.codes, local.features)
         features = np.vstack([features, fresh])
-        codes = np.hstack([local.codes, np.zeros((len(local.codes), len(unused)))])
-        weights = np.concatenate([used, unused])
+        codes = np.hstack([local.codes, np.zeros((len(local.codes), len(fresh)))])
         counts = column_counts((codes != 0).astype(np.uint8))
-        for k in rng.permutation(len(weights)):
-            if weights[k] < level:
+        for k in rng.permutation(len(sizes)):
+            if sizes[k] < level:
                 continue
             on, evidence = self._evidence(rng, data, codes, features, k)
-            chances = rng.random(len(codes))
-            log_odds = math.log(weights[k]) - math.log1p(-weights[k])
-            smallest = weights[(counts > 0) & (np.arange(len(weights)) != k)].min(initial=1.0)
-            in_use = math.log(smallest) - math.log(min(smallest, weights[k]))  # the slice below what is in use
+            uniform = rng.random(len(codes))
+            log_odds = [math.log(chance) - math.log1p(-chance) for chance in chances[:, k]]
+            smallest = sizes[(counts > 0) & (np.arange(len(sizes)) != k)].min(initial=1.0)
+            in_use = math.log(smallest) - math.log(min(smallest, sizes[k]))  # the slice below what is in use
             for n in range(len(codes)):
                 alone = counts[k] == (codes[n, k] != 0)
-                odds = log_odds + (in_use if alone else 0.0)  # eq: T07.slice-odds
-                counts[k] += self._flip(codes, n, k, on[n], odds + evidence[n], chances[n])
+                odds = log_odds[kinds[n]] + (in_use if alone else 0.0)  # eq: T07.slice-odds
+                counts[k] += self._flip(codes, n, k, on[n], odds + evidence[n], uniform[n])
         self._refresh(rng, data, codes, features)
         kept = (codes != 0).any(axis=0)
         codes, features = codes[:, kept], features[kept]
-        return ExplicitRows((codes != 0).astype(np.uint8), codes, features)
+        return ExplicitRows((codes != 0).astype(np.uint8), codes, features), kept
 
     # ---- one column
 

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from thali.core.binary import non_empty
 from thali.core.observation import Engine
-from thali.core.odds import RowOdds
+from thali.core.odds import RowOdds, one_kind
 from thali.kernels.bits.conditional_rows import conditional_sweep
 from thali.kernels.bits.importance_rows import importance_sweep
 from thali.kernels.bits.weighted_rows import weighted_sweep
@@ -17,7 +16,7 @@ Array = np.ndarray
 
 
 class ConditionalGaussian(Engine):
-    """ConditionalRows and ImportanceRows of a model whose codes are bits."""
+    """ConditionalRows, ImportanceRows, SliceRows and GroupedRows of a model whose codes are bits."""
 
     model: GaussianModel
 
@@ -79,15 +78,29 @@ class ConditionalGaussian(Engine):
         unused: Array,
         level: float = 0.0,
     ) -> GaussianRows:
+        return self.grouped_sweep(rng, data, local, *one_kind(data.n_rows, used, unused), level)[0]
+
+    def grouped_sweep(
+        self,
+        rng: np.random.Generator,
+        data: GaussianData,
+        local: GaussianRows,
+        chances: Array,
+        kinds: Array,
+        sizes: Array,
+        level: float = 0.0,
+    ) -> tuple[GaussianRows, Array]:
         noise, scale = self.model.units
         X, _, _ = data.standardised(self.model.offset, scale, local.filled)
         A = self.rows.drawn_features(rng, local)
-        fresh = np.sqrt(self.model.feature_var) * rng.standard_normal((len(unused), data.n_dims))
-        Z = np.hstack([local.z, np.zeros((data.n_rows, len(unused)), np.uint8)])
-        weights = np.concatenate([used, unused])
-        weighted_sweep(X, data.free_start, data.free_dim, Z, np.vstack([A, fresh]), weights, level, noise, rng)
+        n_unused = len(sizes) - len(A)
+        fresh = np.sqrt(self.model.feature_var) * rng.standard_normal((n_unused, data.n_dims))
+        Z = np.hstack([local.z, np.zeros((data.n_rows, n_unused), np.uint8)])
+        A = np.vstack([A, fresh])
+        weighted_sweep(X, data.free_start, data.free_dim, Z, A, chances, kinds, sizes, level, noise, rng)
         filled = data.take_filled(self.model.offset, scale, local.filled)
-        return self.rows.redraw_cells(rng, data, self.rows.rows(data, non_empty(Z), filled))
+        kept: Array = np.asarray(Z.any(axis=0))
+        return self.rows.redraw_cells(rng, data, self.rows.rows(data, Z[:, kept], filled)), kept
 
 
 def _with_room(Z: Array, A: Array, room: int) -> tuple[Array, Array, Array]:

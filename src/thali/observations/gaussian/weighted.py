@@ -19,6 +19,8 @@ from thali.core.protocols.engines.chains import (
     BitEntropy,
     ChainRows,
     ConditionalRows,
+    GroupedRows,
+    LinkedRows,
     MarginalRows,
     SliceRows,
     StartRows,
@@ -33,6 +35,7 @@ from thali.observations.gaussian.noisy_model import NoisyGaussian
 from thali.observations.gaussian.starting import GaussianStart
 from thali.observations.gaussian.uniqueness_floor import UniquenessFloor
 from thali.observations.gaussian.weight_law import WeightLaw, draw_scales
+from thali.observations.gaussian.weighted_links import WeightedLinks
 from thali.observations.gaussian.weighted_prediction import WeightedPredictions
 from thali.observations.gaussian.weighted_rows import WeightedChain, WeightedMarginal
 from thali.observations.gaussian.weighted_sweeps import WeightedSweeps
@@ -60,6 +63,8 @@ class WeightedGaussian(NoisyGaussian):
             BitEntropy: WeightedSweeps,
             ConditionalRows: WeightedSweeps,
             SliceRows: WeightedSweeps,
+            LinkedRows: WeightedLinks,
+            GroupedRows: WeightedSweeps,
             MeanFieldRows: MeanFieldWeights,
             GrowingSums: MeanFieldWeights,
             ScaledFeatures: MeanFieldWeights,

@@ -8,7 +8,7 @@ from scipy.special import entr, expit
 
 from thali.core.binary import column_counts
 from thali.core.observation import Engine
-from thali.core.odds import RowOdds
+from thali.core.odds import RowOdds, one_kind
 from thali.kernels.weights.scaled_rows import scaled_sweep
 from thali.kernels.weights.scaled_slices import scaled_slice_sweep
 from thali.kernels.weights.swaps import like_pairs, swap_features
@@ -28,7 +28,7 @@ _CANDIDATES = 8  # proposals for the features that a row alone has
 
 
 class WeightedSweeps(Engine):
-    """ConditionalRows and BitEntropy of a model with weights."""
+    """ConditionalRows, SliceRows, GroupedRows and BitEntropy of a model with weights."""
 
     model: "WeightedGaussian"
 
@@ -61,11 +61,11 @@ class WeightedSweeps(Engine):
             X, data.free_start, data.free_dim, V, A, counts, scales, like_pairs(A[:K]), log_odds,
             noise, *model.law, rng,
         )  # fmt: skip
-        codes = V[:, :K] * self._stretch(rng, V[:, :K] / scales[:K], A[:K])
+        codes = V[:, :K] * self.stretch(rng, V[:, :K] / scales[:K], A[:K])
         local = self.rows.rows(data, codes, data.take_filled(model.offset, scale, local.filled))
         return self.rows.redraw_cells(rng, data, local)
 
-    def _stretch(self, rng: Generator, weights: Array, A: Array) -> Array:
+    def stretch(self, rng: Generator, weights: Array, A: Array) -> Array:
         """Factors c_k by which weights grow and features shrink: (c w, a / c) fits as well, and by single draws the
         two would change sizes slowly (Liu & Sabatti 2000; A is in standardised units)."""
         rate, precision, _ = self.model.law
@@ -92,17 +92,31 @@ class WeightedSweeps(Engine):
         unused: Array,
         level: float = 0.0,
     ) -> WeightedRows:
+        return self.grouped_sweep(rng, data, local, *one_kind(data.n_rows, used, unused), level)[0]
+
+    def grouped_sweep(
+        self,
+        rng: Generator,
+        data: GaussianData,
+        local: WeightedRows,
+        chances: Array,
+        kinds: Array,
+        sizes: Array,
+        level: float = 0.0,
+    ) -> tuple[WeightedRows, Array]:
         model = self.model
         noise, scale = model.units
         X, _, _ = data.standardised(model.offset, scale, local.filled)
-        fresh = np.sqrt(model.feature_var) * rng.standard_normal((len(unused), data.n_dims))
+        n_unused = len(sizes) - local.v.shape[1]
+        fresh = np.sqrt(model.feature_var) * rng.standard_normal((n_unused, data.n_dims))
         A = np.vstack([self.rows.drawn_features(rng, local), fresh])
-        V = np.hstack([local.v, np.zeros((data.n_rows, len(unused)))])
-        chances, scales = np.concatenate([used, unused]), draw_scales(rng, model, V)
+        V = np.hstack([local.v, np.zeros((data.n_rows, n_unused))])
+        slices, scales = (chances, kinds, sizes, level), draw_scales(rng, model, V)
         missing = data.free_start, data.free_dim
-        scaled_slice_sweep(X, *missing, V, A, chances, level, scales, noise, *model.law, rng)
+        scaled_slice_sweep(X, *missing, V, A, *slices, scales, noise, *model.law, rng)
         filled = data.take_filled(model.offset, scale, local.filled)
-        return self.rows.redraw_cells(rng, data, self.rows.rows(data, V[:, V.any(axis=0)], filled))
+        kept: Array = np.asarray(V.any(axis=0))
+        return self.rows.redraw_cells(rng, data, self.rows.rows(data, V[:, kept], filled)), kept
 
     def bit_entropy(self, data: GaussianData, local: WeightedRows, odds: RowOdds) -> float:
         """Sum of the entropies of each bit with its weight, given the rest and the features at their mean, in nats.

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from thali.core.observation import Engine
-from thali.core.odds import RowOdds
+from thali.core.odds import RowOdds, one_kind
 from thali.errors import InvalidParameterError
 from thali.kernels.counts.poisson_sweeps import poisson_slice_sweep, poisson_sweep
 from thali.observations.poisson.data import CountData
@@ -19,7 +19,7 @@ Generator = np.random.Generator
 
 
 class PoissonSweeps(Engine):
-    """ConditionalRows of a Poisson-gamma model."""
+    """ConditionalRows, SliceRows and GroupedRows of a Poisson-gamma model."""
 
     model: "PoissonGamma"
 
@@ -52,17 +52,31 @@ class PoissonSweeps(Engine):
         unused: Array,
         level: float = 0.0,
     ) -> CountRows:
-        fresh = self.model.draw_features(rng, len(unused), data.n_dims)
+        return self.grouped_sweep(rng, data, local, *one_kind(len(data), used, unused), level)[0]
+
+    def grouped_sweep(
+        self,
+        rng: Generator,
+        data: CountData,
+        local: CountRows,
+        chances: Array,
+        kinds: Array,
+        sizes: Array,
+        level: float = 0.0,
+    ) -> tuple[CountRows, Array]:
+        n_unused = len(sizes) - local.v.shape[1]
+        fresh = self.model.draw_features(rng, n_unused, data.n_dims)
         A = np.vstack([drawn_features(rng, self.model, data, local), fresh])
-        V = np.hstack([local.v, np.zeros((len(data), len(unused)))])
+        V = np.hstack([local.v, np.zeros((len(data), n_unused))])
         allocated = np.zeros_like(A)
         log_parts = poisson_slice_sweep(
-            *data.arrays, V, A, np.concatenate([used, unused]), level, allocated, float(self.model.weight_shape),
+            *data.arrays, V, A, chances, kinds, sizes, level, allocated, float(self.model.weight_shape),
             float(self.model.weight_rate), rng,
         )  # fmt: skip
-        keep = V.any(axis=0)
+        keep: Array = np.asarray(V.any(axis=0))
         V = np.ascontiguousarray(V[:, keep])
-        return CountRows((V > 0).astype(np.uint8), V, np.ascontiguousarray(allocated[keep]), log_parts)
+        allocated = np.ascontiguousarray(allocated[keep])
+        return CountRows((V > 0).astype(np.uint8), V, allocated, log_parts), keep
 
 
 def _with_room(V: Array, A: Array, allocated: Array, room: int) -> tuple[Array, Array, Array, Array]:

@@ -14,11 +14,11 @@ def check_linked_rows(example: Example) -> None:
     data, local = example.placed()
     with contract("column_change must give the change of log_evidence."):
         for k, some in ((0, [1, 3]), (1, [0]), (1, [0, 1, 2, 3])):
-            changed = BITS.copy()
-            changed[some, k] ^= 1
+            changed = rows.codes(local).astype(float)
+            changed[some, k] = np.where(changed[some, k] != 0.0, 0.0, 1.0)
             with unchanged(local=local):
                 change = linked.column_change(data, local, k, np.array(some))
-            wanted = rows.log_evidence(data, rows.place(data, changed.astype(float), rows.completed(data, local)))
+            wanted = rows.log_evidence(data, rows.place(data, changed, rows.completed(data, local)))
             wanted -= rows.log_evidence(data, local)
             assert near(change, wanted, 1e-8), f"It is {change}, the evidence says {wanted}."
     prior = DistanceDependentIBP.from_times(np.arange(4.0), ExponentialDecay(0.5), mass=1.5)

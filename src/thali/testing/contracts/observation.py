@@ -34,6 +34,7 @@ from thali.testing.contracts.predictions import check_cell_moments, check_predic
 from thali.testing.contracts.sweeps import (
     check_collapsed_rows,
     check_conditional_rows,
+    check_grouped_rows,
     check_importance_rows,
     check_parallel_rows,
     check_proposed_rows,
@@ -50,6 +51,7 @@ CONTRACTS: dict[type, Callable[[Example], None]] = {
     chains.CollapsedRows: check_collapsed_rows,
     chains.ConditionalRows: check_conditional_rows,
     chains.SliceRows: check_slice_rows,
+    chains.GroupedRows: check_grouped_rows,
     chains.ProposedRows: check_proposed_rows,
     chains.FreshRows: check_fresh_rows,
     chains.ShownRows: check_shown_rows,

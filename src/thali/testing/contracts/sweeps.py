@@ -17,6 +17,7 @@ from thali.core.protocols.engines.chains import (
     ChainRows,
     CollapsedRows,
     ConditionalRows,
+    GroupedRows,
     ImportanceRows,
     ParallelRows,
     ProposedRows,
@@ -137,6 +138,34 @@ def check_slice_rows(example: Example) -> None:
             _check_sound(rows, data, new)
             assert new.z.any(axis=0).all(), "A column that no row has was kept."
             assert level < 0.5 or np.array_equal(new.z, BITS), "Bits below the level changed."
+
+
+def check_grouped_rows(example: Example) -> None:
+    engine, rows = example.observation.engine(GroupedRows), example.observation.engine(ChainRows)
+    kinds, sizes = np.array([0, 1, 0, 1]), np.array([0.5, 0.4, 0.3])
+    chances = np.vstack([np.full(3, 1e-300), np.full(3, 1.0 - 1e-15)])
+    on = np.zeros(len(kinds))
+    with contract("grouped_sweep must leave its arguments as they were, and give each row the chances of its kind."):
+        data, local = example.placed(example.holes)
+        for _ in range(5):
+            again = copy.deepcopy(example.rng)
+            with unchanged(X=example.holes, local=local, chances=chances, kinds=kinds, sizes=sizes):
+                new, kept = engine.grouped_sweep(example.rng, data, local, chances, kinds, sizes, 0.0)
+            assert same(new, engine.grouped_sweep(again, data, local, chances, kinds, sizes, 0.0)[0]), (
+                "A stream gave two results."
+            )
+            _check_sound(rows, data, new)
+            assert kept.shape == sizes.shape, f"The mask of kept columns has shape {kept.shape}."
+            assert kept.sum() == new.z.shape[1], "Other columns are kept than it says."
+            assert new.z.any(axis=0).all(), "A column that no row has was kept."
+            on += new.z.sum(axis=1)
+        assert not on[kinds == 0].any(), "A row has what rows of its kind can hardly have."
+        assert on[kinds == 1].all(), "A row lacks what rows of its kind can hardly lack."
+    with contract("weighted_sweep must be grouped_sweep with one kind of row."):
+        twin = copy.deepcopy(example.rng)
+        weighted = example.observation.engine(SliceRows).weighted_sweep(example.rng, data, local, sizes[:2], sizes[2:])
+        one, _ = engine.grouped_sweep(twin, data, local, sizes[None], np.zeros(4, np.int64), sizes, 0.0)
+        assert same(weighted, one), "They differ."
 
 
 def _check_invariance(example: Example, name: str, sweep: Sweep) -> None:

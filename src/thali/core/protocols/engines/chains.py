@@ -120,6 +120,19 @@ class SliceRows(Protocol):
         """
 
 
+class GroupedRows(Protocol):
+    """Bits under a slice where rows have a feature with different chances. Concrete models only."""
+
+    def grouped_sweep(
+        self, rng: Generator, data: Data, local: Local, chances: Array, kinds: Array, sizes: Array, level: float = 0.0
+    ) -> tuple[Local, Array]:
+        """As `SliceRows.weighted_sweep`, row n having column k with chances[kinds[n], k], (n_kinds, n_columns).
+
+        The columns are those of `local` and further ones that no row has yet; the slice is below the smallest of their
+        `sizes` that is in use. Returns which columns are kept, too.
+        """
+
+
 class ProposedRows(Protocol):
     """Features that a row alone has, exchanged for another set of them by Metropolis-Hastings."""
 

@@ -1,0 +1,1 @@
+"""Compiled draws of the groups that rows follow."""
