@@ -208,8 +208,8 @@ def sample(posterior: Posterior, n: int, rng: Generator) -> Array:
     X = np.zeros((n, n_dims))
     for i in np.unique(chosen):
         rows = np.flatnonzero(chosen == i)
-        predictor = posterior.predictor(*divmod(int(i), posterior.n_draws))
-        codes = predictor.engine.new_codes(rng, predictor.codebook, predictor.log_odds, len(rows))
+        predictor = posterior.of_new(rows).predictor(*divmod(int(i), posterior.n_draws))
+        codes = predictor.new_codes(rng, len(rows))
         n_unknown = rng.poisson(predictor.rate, len(rows))
         X[rows] = predictor.engine.sample_rows(rng, codes, predictor.codebook, n_unknown)
     return X
