@@ -1,6 +1,7 @@
 """Does it help to know when rows were seen? Features that come and go in time, and the same rows in random order.
 
-    python benchmarks/papers/dd_ibp_drift.py [--seeds 10] [--data drifting exchangeable] [--quick] [--json PATH]
+    python benchmarks/papers/dd_ibp_drift.py [--seeds 10] [--first 0] [--data drifting exchangeable] [--quick]
+        [--priors NAME ...] [--json PATH]
 
 200 rows and 20 dims; each of four features is on for one stretch of 40 to 80 rows, cells are those of the features
 with noise of variance 1, and a tenth of the cells is hidden. In the exchangeable set the rows of Z are shuffled, so
@@ -22,8 +23,17 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.tables import show_table
-from thali import IBP, DistanceDependentIBP, ExponentialDecay, Gamma, LatentFeatures, WindowDecay
+from benchmarks.tables import machine, show_table
+from thali import (
+    IBP,
+    CollapsedGibbs,
+    DistanceDependentGibbs,
+    DistanceDependentIBP,
+    ExponentialDecay,
+    Gamma,
+    LatentFeatures,
+    WindowDecay,
+)
 from thali.core.spec import Spec
 
 Array = np.ndarray
@@ -72,10 +82,13 @@ def normal_score(given: Problem, mean: Array, var: Any) -> Entry:
     return scores(given, mean, float(log_density[given.hidden].mean()))
 
 
-def fitted_score(given: Problem, prior: Spec, seed: int, n_chains: int = 4, **settings: Any) -> Entry:
+def fitted_score(given: Problem, prior: Spec, seed: int, length: Entry, n_chains: int) -> Entry:
     near = {} if isinstance(prior, IBP) else {"times": np.arange(float(N_ROWS))}
     start = time.perf_counter()
-    fit = LatentFeatures(prior=prior, random_state=seed, verbose=False, n_chains=n_chains, n_jobs=1, **settings)
+    how: Any = "auto"  # as a user gets it
+    if length:
+        how = CollapsedGibbs(**length) if isinstance(prior, IBP) else DistanceDependentGibbs(**length)
+    fit = LatentFeatures(prior=prior, inference=how, random_state=seed, verbose=False, n_chains=n_chains, n_jobs=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # those of convergence are counted below
         fit.fit(given.seen, **near)
@@ -89,7 +102,7 @@ def fitted_score(given: Problem, prior: Spec, seed: int, n_chains: int = 4, **se
     }  # fmt: skip
 
 
-def one_seed(seed: int, kind: str, names: list[str], **settings: Any) -> dict[str, Entry]:
+def one_seed(seed: int, kind: str, names: list[str], length: Entry, n_chains: int) -> dict[str, Entry]:
     given = problem(seed, kind)
     found = {
         "oracle": normal_score(given, given.mean, NOISE_VAR),
@@ -97,7 +110,7 @@ def one_seed(seed: int, kind: str, names: list[str], **settings: Any) -> dict[st
             given, np.broadcast_to(np.nanmean(given.seen, axis=0), given.X.shape), np.nanvar(given.seen, axis=0)
         ),
     }
-    return found | {name: fitted_score(given, PRIORS[name], seed, **settings) for name in names}
+    return found | {name: fitted_score(given, PRIORS[name], seed, length, n_chains) for name in names}
 
 
 def summary(runs: list[dict[str, Entry]], names: list[str]) -> list[list[str]]:
@@ -125,25 +138,30 @@ HEADS = ["model", "RMSE", "log density", "seeds better (RMSE, density)", "lost, 
          "mean K", "seconds"]  # fmt: skip
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--data", nargs="+", choices=("drifting", "exchangeable"), default=["drifting", "exchangeable"])
     parser.add_argument("--priors", nargs="+", choices=list(PRIORS), default=list(PRIORS))
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="the first seed")
+    parser.add_argument("--quick", action="store_true", help="one seed, one chain, few sweeps")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures of each seed to this file")
+    options = parser.parse_args(arguments)
     names = ["IBP", *(name for name in options.priors if name != "IBP")]
-    report: Entry = {}
+    n_seeds = 1 if options.quick else options.seeds
+    length = {"n_warmup": 10, "n_draws": 10} if options.quick else {}
+    report: Entry = {"machine": machine()}
     for kind in options.data:
         runs = []
-        for seed in range(options.seeds):
-            runs.append(one_seed(seed, kind, names))
+        for seed in range(options.first, options.first + n_seeds):
+            runs.append(one_seed(seed, kind, names, length, n_chains=1 if options.quick else 4))
             told = ", ".join(f"{name} {found['rmse']:.4f}" for name, found in runs[-1].items())
             print(f"{kind}, seed {seed}: {told}", file=sys.stderr, flush=True)
-        report[kind] = runs
-        show_table(f"{kind}, {options.seeds} seeds", HEADS, summary(runs, names))
-        if options.json is not None:
-            options.json.write_text(json.dumps(report, indent=1))
+            report[kind] = runs
+            if options.json is not None:
+                options.json.parent.mkdir(parents=True, exist_ok=True)
+                options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        show_table(f"{kind}, {n_seeds} seeds", HEADS, summary(runs, names))
     return 0
 
 
