@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from linked_draws import FEATURE, NOISE, Problems, exact_scores, joint_draws, move, paired_scores, posterior_draws
+from linked_draws import FEATURE, NOISE, exact_scores, joint_draws, move, paired_scores, posterior_draws
 from mutants import mutant
 
 from thali import (
@@ -67,7 +67,7 @@ def test_sweeps_keep_the_exact_posterior(kind):
     given = prior(kind, 3, 1.3)
     exact, start = posterior_draws(given, X, 20_000, rng, most=6, capacity=6)
     for moves in ("L", "OLO", "J"):
-        drawn = Problems(*(part.copy() for part in start))
+        drawn = start.copied()
         move(given, drawn, moves, rng, capped=True)
         scores = exact_scores(exact, drawn, most=6)
         assert np.abs(scores).max() < z_limit(len(scores)), moves
@@ -82,7 +82,7 @@ def test_every_move_keeps_the_exact_posterior(kind, mass, n_rows):
     given = prior(kind, n_rows, mass)
     exact, start = posterior_draws(given, X[:n_rows], 1_000_000, rng, most=6, capacity=6)
     for moves in ("L", "O", "J", "LOLO"):
-        drawn = Problems(*(part.copy() for part in start))
+        drawn = start.copied()
         move(given, drawn, moves, rng, capped=True)
         scores = exact_scores(exact, drawn, most=6)
         assert np.abs(scores).max() < z_limit(len(scores)), moves
@@ -102,9 +102,9 @@ def paired(kind: str, n: int, kernels=None) -> dict[str, float]:
     rng = make_generator(11)
     given = prior(kind, 4, 0.8)
     before = joint_draws(given, 2, n, rng)
-    after = Problems(*(part.copy() for part in before))
+    after = before.copied()
     how = {} if kernels is None else {"kernels": kernels}
-    move(given, after, "LO", rng, **how)
+    move(given, after, "LOM", rng, **how)
     return paired_scores(before, after)
 
 

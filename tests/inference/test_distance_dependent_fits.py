@@ -195,7 +195,7 @@ def test_new_rows_are_drawn_by_their_neighbours():
     assert np.array_equal(fit.sample(1, random_state=1, times=at[:1]), fit.sample(1, random_state=1, times=at[:1]))
     with pytest.raises(InvalidDataError, match="how far they are"):
         fit.sample(1)
-    with pytest.raises(InvalidDataError, match="for each of the 2 rows. Got 3"):
+    with pytest.raises(InvalidDataError, match="for each of the 2 rows"):
         fit.sample(2, times=at)
 
 

@@ -26,7 +26,7 @@ def ownership_replicates(graph, X, Z, links, K, room, spare, part, tree, rates, 
         add_up(columns, K[i])
         owners = np.zeros(Z.shape[2], dtype=np.int64)
         owners[: K[i]] = [np.flatnonzero(row == np.arange(len(row)))[0] for row in links[i, : K[i]]]
-        wanted = np.array([rng.poisson(rate) for rate in rates])
+        wanted = np.array([rng.poisson(rate) for rate in rates[i]])
         row = 0
         while row < X.shape[1]:
             K[i], row, proposed, accepted = ownership_sweep(

@@ -1,6 +1,7 @@
 """Sweeps of linked features in many small independent problems: what exactness tests need.
 
-X (R, N, D), Z (R, N, capacity), links (R, capacity, N) and K (R,) hold one problem each and change in place.
+X (R, N, D), Z (R, N, capacity), links (R, capacity, N) and K (R,) hold one problem each and change in place; `rates`
+(R, N) are those of owners.
 """
 
 import numpy as np
@@ -53,7 +54,7 @@ def _ownership_replicates(graph, X, Z, links, K, room, spare, part, tree, rates,
                 if links[i, k, n] == n:
                     owners[k] = n
         for n in range(n_rows):
-            wanted[n] = rng.poisson(rates[n])
+            wanted[n] = rng.poisson(rates[i, n])
         row = 0
         while row < n_rows:
             K[i], row, proposed, accepted = ownership_sweep(
