@@ -260,23 +260,32 @@ MUTANTS = {
 
 @functools.cache
 def mutant(name: str) -> dict[str, ModuleType]:
-    """The kernel modules with the mutation, by file name without suffix.
+    """The replicated kernels of a package in which this mistake was made, and compiled, by their file's name.
 
     Compiling one takes half a minute, so its folder stays: the other tests of the mutant find the machine code there.
     """
-    files = {path.relative_to(SOURCE).as_posix(): path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
-    package = "mutant_" + hashlib.sha256(repr((files, MUTANTS[name])).encode()).hexdigest()[:16]
-    if not (CACHE / package).exists():
+    return package("mutant", mutated(kernel_files(), *MUTANTS[name]), MODULES)
+
+
+def kernel_files() -> dict[str, str]:
+    """The text of each file of the package's kernels."""
+    return {path.relative_to(SOURCE).as_posix(): path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
+
+
+def package(kind: str, files: dict[str, str], modules: tuple[str, ...]) -> dict[str, ModuleType]:
+    """These modules of a package of its own made of the files, by their file's name."""
+    name = f"{kind}_" + hashlib.sha256(repr(files).encode()).hexdigest()[:16]
+    if not (CACHE / name).exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(dir=CACHE))
-        for file, text in _mutated(name, files).items():
+        for file, text in files.items():
             (made / file).parent.mkdir(exist_ok=True)
-            (made / file).write_text(text.replace("from thali.kernels", f"from {package}"))
+            (made / file).write_text(text.replace("from thali.kernels", f"from {name}"))
         with contextlib.suppress(OSError):  # another process was faster
-            made.rename(CACHE / package)
+            made.rename(CACHE / name)
     sys.path.insert(0, str(CACHE))
     try:
-        return {path.rpartition(".")[2]: importlib.import_module(f"{package}.{path}") for path in MODULES}
+        return {path.rpartition(".")[2]: importlib.import_module(f"{name}.{path}") for path in modules}
     finally:
         sys.path.remove(str(CACHE))
 
@@ -293,10 +302,10 @@ def plain_mutant(module: ModuleType, old: str, new: str) -> dict[str, Any]:
     return names
 
 
-def _mutated(name: str, files: dict[str, str]) -> dict[str, str]:
-    file, *changes = MUTANTS[name]
+def mutated(files: dict[str, str], file: str, *changes: tuple[str, str]) -> dict[str, str]:
+    """The files with these pieces of one of them replaced."""
     text = files[file]
     for old, new in changes:
-        assert text.count(old) == 1, f"mutant {name!r}: {old!r} stands {text.count(old)} times in {file}"
+        assert text.count(old) == 1, f"{old!r} stands {text.count(old)} times in {file}"
         text = text.replace(old, new)
     return files | {file: text}

@@ -24,6 +24,7 @@ ORDER = (
     "testing",  # what contributors and users check their own parts with
     "counting",
     "grouping",
+    "dependence",
     "river",
     "compare",
     "reopen",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from thali.core.distributions import Beta, Gamma, InverseGamma, LogNormal, NormalOffset, PerDim, PerFeature
     from thali.core.registry import register
     from thali.counting import HowMany, how_many
+    from thali.dependence import Dependence, dependence_pays
     from thali.errors import IncompatibleModelError, InvalidDataError, InvalidFileError, InvalidParameterError
     from thali.estimator import LatentFeatures
     from thali.grouping import LoadingClasses, loading_classes
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 _HOME = {
     "LatentFeatures": "estimator", "load": "reopen", "resume": "reopen",
     "how_many": "counting", "HowMany": "counting",
+    "dependence_pays": "dependence", "Dependence": "dependence",
     "loading_classes": "grouping", "LoadingClasses": "grouping",
     "IBP": "priors", "BetaBernoulli": "priors", "StickBreakingIBP": "priors", "BetaProcess": "priors",
     "DistanceDependentIBP": "priors", "HierarchicalBetaProcess": "priors",
@@ -71,7 +73,7 @@ _MODULES = ("datasets", "metrics", "testing")
 
 __all__ = [
     "LatentFeatures", "load", "resume",
-    "how_many", "HowMany", "loading_classes", "LoadingClasses",
+    "how_many", "HowMany", "loading_classes", "LoadingClasses", "dependence_pays", "Dependence",
     "IBP", "BetaBernoulli", "StickBreakingIBP", "BetaProcess", "DistanceDependentIBP", "HierarchicalBetaProcess",
     "ConstantDecay", "WindowDecay", "ExponentialDecay", "LogisticDecay", "Times", "Coordinates",
     "truncation_bounds", "suggest_truncation", "left_ordered", "class_size", "register",

@@ -282,9 +282,9 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         X = self._validated(X, reset=False, sparse=True)
         return seen_from(self.posterior_, X.shape[0], **near).log_density(X)
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, **near: Unpack[Near]) -> float:
         """Mean of `score_samples`."""
-        return float(np.mean(self.score_samples(X)))
+        return float(np.mean(self.score_samples(X, **near)))
 
     def heldout_score(self, X: Any, mask: Any, by: str = "row") -> float:
         """Mean log predictive density of the masked cells of X given its other cells, per masked cell.
@@ -301,19 +301,21 @@ class LatentFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         fitted = self._was_fitted(np.where(mask, np.nan, X))
         return prediction.heldout(self.posterior_, X, mask, by, fitted=fitted)
 
-    def sample(self, n: int = 1, random_state: Any = None) -> Array:
-        """n new rows from the posterior predictive. random_state=None takes that of the estimator."""
+    def sample(self, n: int = 1, random_state: Any = None, **near: Unpack[Near]) -> Array:
+        """n new rows from the posterior predictive, each on its own. random_state=None takes that of the estimator. If
+        the fit had times, coordinates or distances, so must the new rows."""
         check_is_fitted(self)
         rng = make_generator(self.random_state if random_state is None else random_state)
-        return prediction.sample(self.posterior_, n, rng)
+        return prediction.sample(seen_from(self.posterior_, n, **near), n, rng)
 
-    def novelty(self, X: Any) -> Array:
+    def novelty(self, X: Any, **near: Unpack[Near]) -> Array:
         """P(row has at least one feature that no fitted row has | its observed cells), (n_rows,).
 
         With a finite prior only its unused features can be new: where every draw uses all of them, it is 0.
         """
         check_is_fitted(self)
-        return prediction.novelty(self.posterior_, self._validated(X, reset=False, sparse=True))
+        X = self._validated(X, reset=False, sparse=True)
+        return prediction.novelty(seen_from(self.posterior_, X.shape[0], **near), X)
 
     @property
     def _takes_sparse(self) -> bool:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from thali import LinearGaussian
+from thali import Gamma, LinearGaussian
 from thali.core.model import Model
 from thali.kernels.links import linked_replicates as right
 from thali.kernels.links.layout import Columns, work_space
@@ -18,11 +18,18 @@ Array = np.ndarray
 NOISE, FEATURE = 0.16, 1.21
 
 
+MASS = Gamma(6.0, 8.0)  # where it is learned
+
+
 class Problems(NamedTuple):
     X: Array
     Z: Array
     links: Array
     K: Array
+    mass: Array
+
+    def copied(self) -> "Problems":
+        return Problems(*(part.copy() for part in self))
 
 
 def all_links(prior: Any, has: Array) -> tuple[Array, Array]:
@@ -61,13 +68,14 @@ def posterior_draws(prior: Any, X: Array, n: int, rng: np.random.Generator, most
         for k, has in enumerate(matrix.T):
             options, weight = trees.setdefault(has.tobytes(), all_links(prior, has))
             links[some, k] = options[rng.choice(len(weight), size=size, p=weight)]
-    return exact, Problems(np.repeat(X[None], n, axis=0), Z, links, K)
+    return exact, Problems(np.repeat(X[None], n, axis=0), Z, links, K, np.full(n, float(prior.mass)))
 
 
 def joint_draws(prior: Any, n_dims: int, n: int, rng: np.random.Generator, capacity: int = 24) -> Problems:
-    """Z with its links and X from the model."""
-    rates = prior.owner_rates()
-    owned = rng.poisson(rates, size=(n, len(rates)))
+    """The mass, Z with its links, and X from the model."""
+    mass = rng.gamma(MASS.shape, 1.0 / MASS.rate, n)
+    rates = prior.owner_rates() / prior.mass
+    owned = rng.poisson(np.outer(mass, rates))
     K = owned.sum(axis=1)
     assert K.max() <= capacity
     replicate = np.repeat(np.arange(n), K)
@@ -81,12 +89,18 @@ def joint_draws(prior: Any, n_dims: int, n: int, rng: np.random.Generator, capac
     Z[replicate, :, column], links[replicate, column] = has, np.where(has == 1, drawn, -1)
     A = np.sqrt(FEATURE) * rng.standard_normal((n, capacity, n_dims))
     X = Z @ A + np.sqrt(NOISE) * rng.standard_normal((n, len(rates), n_dims))
-    return Problems(X, Z, links, K)
+    return Problems(X, Z, links, K, mass)
 
 
-def move(prior: Any, problems: Problems, kinds: str, rng: np.random.Generator, kernels: Any = right) -> Any:
-    """Sweeps over the links (L), proposals by row (O) or jointly (J), in this order. Returns (proposed, accepted)."""
-    X, Z, links, K = problems
+def move(
+    prior: Any, problems: Problems, kinds: str, rng: np.random.Generator, kernels: Any = right, *, capped: bool = False
+) -> Any:
+    """Sweeps over the links (L), proposals by row (O) or jointly (J), new masses (M), in this order. Returns (proposed,
+    accepted).
+
+    With `capped`, what has no room is refused: the law that stays is that of at most so many features.
+    """
+    X, Z, links, K, mass = problems
     capacity, n_dims = Z.shape[2], X.shape[2]
 
     def room() -> Columns:
@@ -97,27 +111,29 @@ def move(prior: Any, problems: Problems, kinds: str, rng: np.random.Generator, k
     one, other, graph, ridge = room(), room(), prior.kernel_graph(), NOISE / FEATURE
     part, tree = work_space(one)
     counts = np.zeros(2, dtype=int)
+    rates = prior.owner_rates() / prior.mass
     for kind in kinds:
-        if kind == "L":
+        if kind == "M":
+            mass[:] = rng.gamma(MASS.shape + K) / (MASS.rate + rates.sum())
+        elif kind == "L":
             kernels.link_replicates(graph, X, Z, links, K, one, part, tree, 2, NOISE, ridge, rng)
         else:
             full, *some = kernels.ownership_replicates(
-                graph, X, Z, links, K, one, other, part, tree, prior.owner_rates(), kind == "J", NOISE, ridge, rng
+                graph, X, Z, links, K, one, other, part, tree, np.outer(mass, rates), kind == "J", NOISE, ridge, rng
             )
-            assert full == 0
+            assert capped or full == 0
             counts += some
     return counts
 
 
 def exact_scores(exact: ExactPosterior, problems: Problems, most: int = 7) -> Array:
-    """z-scores of P(K) and E[ZZ'] against enumeration."""
+    """z-scores of P(K) and E[ZZ'] against enumeration of at most so many features."""
     dense, n_rows = problems.Z.astype(float), problems.Z.shape[1]
     pairs = np.tril_indices(n_rows)
     shared = (dense @ dense.transpose(0, 2, 1))[:, *pairs]
     estimates = np.hstack([problems.K[:, None] == np.arange(most + 1), shared]).astype(float)
     expected = exact_statistics(exact, n_rows, most)
     keep = np.append(exact.p_k(most + 1) * len(dense) >= 40, np.ones(len(pairs[0]), dtype=bool))
-    keep[most] = False  # left in one direction only
     return z_scores(estimates[:, keep], expected[keep])
 
 
@@ -133,6 +149,8 @@ def _link_statistics(p: Problems) -> dict[str, Array]:
     own = used & (p.links == rows)
     on = used & (p.links >= 0)
     return {
+        "mass": p.mass,
+        "mass x K": p.mass * p.K,
         "features of row 0": own[:, :, 0].sum(axis=1).astype(float),
         "features of the last row": own[:, :, -1].sum(axis=1).astype(float),
         "steps": np.where(on, np.abs(p.links - rows), 0).sum(axis=(1, 2)).astype(float),

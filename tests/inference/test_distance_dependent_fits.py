@@ -182,3 +182,31 @@ def test_new_rows_are_seen_by_their_neighbours():
         fit.transform(blank, times=[0.0, 1.0])
     with pytest.raises(InvalidParameterError, match="fitted rows have times"):
         fit.transform(blank, coordinates=[[0.0], [1.0], [2.0]])
+
+
+def test_new_rows_are_drawn_by_their_neighbours():
+    """The mean of rows drawn at a time is that of the features near it, and none are drawn without distances."""
+    fit = fitted(inference=DistanceDependentGibbs(n_warmup=30, n_draws=20))
+    at = TIMES[[4, 20, 36]] + 0.01
+    drawn = fit.sample(900, random_state=1, times=np.repeat(at, 300)).reshape(3, 300, -1)
+    expected = fit.impute(np.full((3, X.shape[1]), np.nan), times=at)
+    spread = drawn.std(axis=1) / np.sqrt(300)
+    assert np.abs((drawn.mean(axis=1) - expected) / spread).max() < 5
+    assert np.array_equal(fit.sample(1, random_state=1, times=at[:1]), fit.sample(1, random_state=1, times=at[:1]))
+    with pytest.raises(InvalidDataError, match="how far they are"):
+        fit.sample(1)
+    with pytest.raises(InvalidDataError, match="for each of the 2 rows"):
+        fit.sample(2, times=at)
+
+
+def test_novelty_depends_on_where_a_row_is():
+    """A row with an unknown feature is new wherever it is; one with features that are far off may well be."""
+    fit = fitted(inference=DistanceDependentGibbs(n_warmup=30, n_draws=20))
+    early = fit.inverse_transform(fit.transform(X))[[4]]
+    near, strange = fit.novelty(early, times=[TIMES[4]])[0], fit.novelty(early + 4.0, times=[TIMES[4]])[0]
+    assert strange > 0.9
+    assert near < 0.5 < strange
+    assert fit.novelty(early, times=[TIMES[4] + 1e6])[0] > near
+    assert fit.score(early, times=[TIMES[4]]) > fit.score(early, times=[TIMES[36]])
+    with pytest.raises(InvalidDataError, match="how far they are"):
+        fit.novelty(early)

@@ -99,12 +99,15 @@ class Data(NamedTuple):
 
 def read_data(file: Path, holdout: float, seed: int, near: Near = _NOTHING_NEAR) -> Data:
     """The table in `file`, with a share of its observed cells hidden, without the columns that are no dims."""
+    from thali.data.hidden_cells import hidden_cells
     from thali.io import read_table
+    from thali.rng import make_generator
 
     table = read_table(file)
     reading = how_read(table)
     table, given = near.taken_from(table)
-    return Data(file, table.X, _hidden(table.X, holdout, seed), table.dim_names, reading, table.lines, given)
+    rng = make_generator(seed)  # chains use streams spawned from it
+    return Data(file, table.X, hidden_cells(rng, table.X, holdout), table.dim_names, reading, table.lines, given)
 
 
 def how_read(table: "Table") -> str:
@@ -113,21 +116,3 @@ def how_read(table: "Table") -> str:
     size = f"{count(n_rows, 'row')} x {count(n_dims, 'dim')}"
     facts = [f"read {size}; {'; '.join(table.reading)}"] if table.reading else []
     return "\n".join([*facts, *(f"note: {doubt}" for doubt in table.doubts)])
-
-
-def _hidden(X: "np.ndarray", share: float, seed: int) -> "np.ndarray":
-    """Each observed cell with this probability, but never all of a row or of a dim."""
-    import numpy as np
-
-    from thali.rng import make_generator
-
-    observed = ~np.isnan(X)
-    # ranks, not uniforms: who hid cells with the same seed before would have hidden the same ones
-    rank = make_generator(seed).permutation(X.size).reshape(X.shape)  # chains use streams spawned from it
-    chance = np.where(observed, (rank + 0.5) / X.size, np.inf)
-    hidden = observed & (chance < share)
-    for axis in (0, 1):
-        wholly = np.flatnonzero((hidden == observed).all(axis=axis))
-        last = np.where(hidden, chance, -np.inf).argmax(axis=axis)[wholly]
-        hidden[(last, wholly) if axis == 0 else (wholly, last)] = False
-    return hidden

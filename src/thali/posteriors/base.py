@@ -54,6 +54,10 @@ class Predictor(NamedTuple):
         """What it says of each row of X on its own."""
         return self.engine.encode(X, self.codebook, self.log_odds, self.rate if rate is None else rate)
 
+    def new_codes(self, rng: np.random.Generator, n_rows: int) -> Array:
+        """Codes of so many rows of which nothing is known."""
+        return self.engine.new_codes(rng, self.codebook, self.log_odds, n_rows)
+
 
 class Posterior(ABC):
     """What estimators and predictions ask of any posterior: draws by (chain, draw), and what they say of new rows."""

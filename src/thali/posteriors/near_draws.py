@@ -47,6 +47,12 @@ class NearPredictor(NamedTuple):
             together([row.noise for row in rows]),
         )
 
+    def new_codes(self, rng: np.random.Generator, n_rows: int) -> Array:
+        """Codes of these rows, of which nothing but the distances is known."""
+        return np.concatenate(
+            [self.engine.new_codes(rng, self.codebook, log_odds, 1) for log_odds in self.log_odds[:n_rows]]
+        )
+
 
 class NearDraws(Draws):
     """`near[i, j]` is the distance of new row i from fitted row j.

@@ -139,6 +139,12 @@ def heldout(posterior: Posterior, X: Array, mask: Array, by: str, *, fitted: boo
 
     By "row", the masked cells of a row are predicted together; by "cell", each on its own. Others see `log_summary`.
     """
+    return float(log_heldout(posterior, X, mask, by, fitted=fitted).sum() / np.count_nonzero(mask))
+
+
+@one_blas_thread()
+def log_heldout(posterior: Posterior, X: Array, mask: Array, by: str, *, fitted: bool) -> Array:
+    """Log predictive densities of the masked cells, of each row with such cells, or of each cell."""
     check_kind(posterior, by, fitted=fitted)
     by_cell = by == "cell"
     rows = np.flatnonzero(mask.any(axis=1))
@@ -168,7 +174,7 @@ def heldout(posterior: Posterior, X: Array, mask: Array, by: str, *, fitted: boo
             given[np.arange(len(row)), dim] = X[row, dim]
             posterior = posterior.of_new(row)
         total = posterior.log_density(given if by_cell else X) - before
-    return float(total.sum() / len(row))
+    return np.asarray(total)
 
 
 def scorer(X: Array, heldout: Array) -> Callable[[Any], float]:
@@ -202,8 +208,8 @@ def sample(posterior: Posterior, n: int, rng: Generator) -> Array:
     X = np.zeros((n, n_dims))
     for i in np.unique(chosen):
         rows = np.flatnonzero(chosen == i)
-        predictor = posterior.predictor(*divmod(int(i), posterior.n_draws))
-        codes = predictor.engine.new_codes(rng, predictor.codebook, predictor.log_odds, len(rows))
+        predictor = posterior.of_new(rows).predictor(*divmod(int(i), posterior.n_draws))
+        codes = predictor.new_codes(rng, len(rows))
         n_unknown = rng.poisson(predictor.rate, len(rows))
         X[rows] = predictor.engine.sample_rows(rng, codes, predictor.codebook, n_unknown)
     return X

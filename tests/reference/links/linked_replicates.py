@@ -26,9 +26,13 @@ def ownership_replicates(graph, X, Z, links, K, room, spare, part, tree, rates, 
         add_up(columns, K[i])
         owners = np.zeros(Z.shape[2], dtype=np.int64)
         owners[: K[i]] = [np.flatnonzero(row == np.arange(len(row)))[0] for row in links[i, : K[i]]]
-        wanted = np.array([rng.poisson(rate) for rate in rates])
-        K[i], row, proposed, accepted = ownership_sweep(
-            graph, columns, spare, part, tree, K[i], owners, wanted, jointly, 0, noise_var, ridge, rng
-        )
-        counts += row < X.shape[1], proposed, accepted
+        wanted = np.array([rng.poisson(rate) for rate in rates[i]])
+        row = 0
+        while row < X.shape[1]:
+            K[i], row, proposed, accepted = ownership_sweep(
+                graph, columns, spare, part, tree, K[i], owners, wanted, jointly, row, noise_var, ridge, rng
+            )
+            is_full = row < X.shape[1]
+            counts += is_full, proposed, accepted
+            row += is_full * (X.shape[1] if jointly else 1)
     return tuple(counts)

@@ -1,6 +1,7 @@
 """Sweeps of linked features in many small independent problems: what exactness tests need.
 
-X (R, N, D), Z (R, N, capacity), links (R, capacity, N) and K (R,) hold one problem each and change in place.
+X (R, N, D), Z (R, N, capacity), links (R, capacity, N) and K (R,) hold one problem each and change in place; `rates`
+(R, N) are those of owners.
 """
 
 import numpy as np
@@ -36,8 +37,9 @@ def _link_replicates(graph, X, Z, links, K, room, part, tree, n_shifts, noise_va
 
 
 def _ownership_replicates(graph, X, Z, links, K, room, spare, part, tree, rates, jointly, noise_var, ridge, rng):
-    """One `ownership_sweep` in each replicate. Returns (number of replicates whose capacity did not suffice,
-    proposals, accepted)."""
+    """One `ownership_sweep` in each replicate. Returns (moves for which the capacity did not suffice, proposals,
+    accepted). Such a move is refused and the next row follows: the law that stays is that of at most so many features.
+    """
     n_rows = X.shape[1]
     owners = np.zeros(Z.shape[2], np.int64)
     wanted = np.zeros(n_rows, np.int64)
@@ -52,14 +54,17 @@ def _ownership_replicates(graph, X, Z, links, K, room, spare, part, tree, rates,
                 if links[i, k, n] == n:
                     owners[k] = n
         for n in range(n_rows):
-            wanted[n] = rng.poisson(rates[n])
-        K[i], row, proposed, accepted = ownership_sweep(
-            graph, columns, spare, part, tree, K[i], owners, wanted, jointly, 0, noise_var, ridge, rng
-        )
-        n_proposed += proposed
-        n_accepted += accepted
-        if row < n_rows:
-            n_full += 1
+            wanted[n] = rng.poisson(rates[i, n])
+        row = 0
+        while row < n_rows:
+            K[i], row, proposed, accepted = ownership_sweep(
+                graph, columns, spare, part, tree, K[i], owners, wanted, jointly, row, noise_var, ridge, rng
+            )
+            n_proposed += proposed
+            n_accepted += accepted
+            if row < n_rows:
+                n_full += 1
+                row += n_rows if jointly else 1
     return n_full, n_proposed, n_accepted
 
 
