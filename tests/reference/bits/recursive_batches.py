@@ -4,7 +4,8 @@ import numpy as np
 from scipy.special import expit, xlogy
 
 from reference.bits import recursive_rows as rows_twin
-from reference.bits.recursive_slots import CANDIDATES, COMONOTONE, NONE, fade_out
+from reference.bits.recursive_slots import CANDIDATES, existence, fade_out
+from thali.kernels.bits.recursive_slots import Record
 
 
 def batch_elbo(X, bits, log_odds, mu, Sigma, mu0, Sigma0, noise):
@@ -56,25 +57,32 @@ def batch_bound(K, mean, old, weight, seen, share, R, bits, log_odds, variance, 
     return bound, share @ left.sum(axis=1), share @ seen.sum(axis=1)
 
 
+def columns_of(slots, K, record, bits, log_odds):
+    for i, known in enumerate(record.n_known):
+        place = {int(number): j for j, number in enumerate(record.number[i]) if number >= 0}
+        new = [j for j in range(known, known + CANDIDATES) if record.number[i, j] < 0] or [known + CANDIDATES - 1]
+        names = [int(number) for number in slots.number[:K]]
+        unborn = [name for name in names if name not in place]
+        for k, name in enumerate(names):
+            if name in place:
+                bits[i, k], at = record.bits[i, place[name]], place[name]
+            else:
+                bits[i, k], at = 0.0, new[min(unborn.index(name), len(new) - 1)]
+            log_odds[i, k] = record.log_odds[i, at]
+
+
 def filter_batch(X, K, slots, totals, law, plan, notes):
     n, D = X.shape
     W, ridge, fresh = slots.rows.shape[1], law.noise / law.feature, int(totals.n_born[0])
     start = {int(slots.number[k]): k for k in range(K)}
     before = type(slots)(*(part.copy() for part in slots))
     totals_before = type(totals)(*(part.copy() for part in totals))
-    bits, odds, free, n_notes = [], [], [], 0
-    for x in X:  # one by one, to see what each is taken for
-        prior_odds, b, K, n_notes = taken_in(x, K, slots, totals, law, plan, notes, n_notes)
-        odds.append(prior_odds[0])
-        free.append(prior_odds[1])
-        bits.append(b)
+    record = Record(*(np.zeros((n, len(slots.mean)), kind) for kind in (float, float, int)), np.zeros(n, int))
+    record.number[:] = -1
+    K, n_notes = rows_twin.filter_recorded(X, 0, K, slots, totals, law, plan, notes, record)[1:]
     names = [int(number) for number in slots.number[:K]]
     b, L = np.zeros((n, K)), np.zeros((n, K))
-    for i in range(n):
-        unborn = iter([*free[i], *[free[i][-1]] * K])
-        for k, name in enumerate(names):
-            b[i, k] = bits[i].get(name, 0.0)
-            L[i, k] = odds[i][name] if name in odds[i] else next(unborn)
+    columns_of(slots, K, record, b, L)
     share = plan.keep ** np.arange(n - 1, -1, -1.0)
     keep = plan.keep**n
     mean, old, weight = slots.mean[:K].copy(), np.zeros((K, D)), np.full((K, D), ridge)
@@ -106,11 +114,7 @@ def filter_batch(X, K, slots, totals, law, plan, notes):
         for i in range(n):
             count, exists, weight_now = plan.keep * count, plan.keep * exists, plan.keep * weight_now
             c, q = law.concentration + weight_now, expit(L[i, k])
-            if law.births == COMONOTONE:
-                rest = (exists - count / c) / (1 - q) if q < 1 else 1.0
-                exists = np.clip(max(b[i, k] + (1 - b[i, k]) * rest, (count + b[i, k]) / (c + 1)), 0, 1)
-            else:
-                exists = 1 - (1 - exists) * (1 - b[i, k])
+            exists = existence(law, exists, count, b[i, k], q, c)
             count += b[i, k]
             weight_now += 1
         slots.counts[k], slots.exists[k] = count, exists
@@ -120,32 +124,3 @@ def filter_batch(X, K, slots, totals, law, plan, notes):
     slots.mean[:K] = mean
     slots.rows[:K] = np.maximum(1 / variance - ridge, 0.0)[:, :W]
     return fade_out(K, slots, law, plan.fade, totals.n_rows[0] - 1, notes, n_notes)
-
-
-def taken_in(x, K, slots, totals, law, plan, notes, n_notes):
-    """A row taken in by the twin of the filter: (({number: log-odds}, log-odds of new features), {number: b}, ...)."""
-    found = {}
-
-    def settle(b, q, K, n_all, *rest):
-        fresh = int(totals.n_born[0])
-        numbers = [int(number) for number in slots.number[:K]]
-        kept = [k for k in range(K, n_all) if b[k] >= NONE]
-        numbers += [fresh + kept.index(k) if k in kept else None for k in range(K, K + CANDIDATES)]
-        log_odds = found["odds"]
-        found["bits"] = {name: b[k] for k, name in enumerate(numbers) if name is not None and k < n_all}
-        found["free"] = [log_odds[k] for k in range(K + len(kept), K + CANDIDATES)] or [log_odds[K + CANDIDATES - 1]]
-        found["odds"] = {name: log_odds[k] for k, name in enumerate(numbers) if name is not None}
-        return own_settle(b, q, K, n_all, *rest)
-
-    def odds(slots, K, before, law, q, log_odds, *rest):
-        own_odds(slots, K, before, law, q, log_odds, *rest)
-        found["odds"] = log_odds.copy()
-
-    own_settle, own_odds = rows_twin.settle_row, rows_twin.row_odds
-    rows_twin.settle_row, rows_twin.row_odds = settle, odds
-    try:
-        more = notes[n_notes:]
-        K, told = rows_twin.filter_rows(x[None], 0, K, slots, totals, law, plan, more)[1:]
-    finally:
-        rows_twin.settle_row, rows_twin.row_odds = own_settle, own_odds
-    return (found["odds"], found["free"]), found["bits"], K, n_notes + told

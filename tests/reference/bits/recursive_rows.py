@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.special import expit, xlogy
 
-from reference.bits.recursive_slots import CANDIDATES, NONE, lose_weight, open_slots, row_odds, settle_row
+from reference.bits.recursive_slots import CANDIDATES, NONE, keep_record, lose_weight, open_slots, row_odds, settle_row
 
 # ---- with whole covariances
 
@@ -129,6 +129,10 @@ def row_bound(K, n_dims, mean, old, weight, share, used, r, b, log_odds, square,
 
 
 def filter_rows(X, at, K, slots, totals, law, plan, notes):
+    return filter_recorded(X, at, K, slots, totals, law, plan, notes, None)
+
+
+def filter_recorded(X, at, K, slots, totals, law, plan, notes, record):
     room, W = len(slots.mean), slots.rows.shape[1]
     ridge, n_notes = law.noise / law.feature, 0
     for row in range(at, len(X)):
@@ -184,6 +188,8 @@ def filter_rows(X, at, K, slots, totals, law, plan, notes):
                 slots.rows[:n, seen] = after
             else:
                 slots.rows[:n] = after[:, :1]
+        if record is not None:
+            keep_record(row, K, n, b, odds, slots, totals, record)
         K, n_notes = settle_row(b, q, K, n, before, slots, totals, law, plan.fade, notes, n_notes)
         for total, more in ((totals.error, error), (totals.n_cells, D), (totals.bound, bound)):
             total += more

@@ -56,15 +56,26 @@ def open_slots(slots, K, n_all):
     slots.together[K:n_all, :n_all] = slots.together[:n_all, K:n_all] = 0
 
 
+def existence(law, exists, count, p, q, before):
+    if law.births != COMONOTONE:
+        return 1 - (1 - exists) * (1 - p)
+    rest = np.where(q < 1, (exists - count / before) / np.where(q < 1, 1 - q, 1.0), 1.0)
+    return np.clip(np.maximum(p + (1 - p) * rest, (count + p) / (before + 1)), 0, 1)
+
+
+def keep_record(row, K, n_all, b, log_odds, slots, totals, record):
+    n = K + CANDIDATES
+    record.n_known[row], record.log_odds[row, :n] = K, log_odds[:n]
+    record.bits[row, :n] = np.append(b[:n_all], np.zeros(n - n_all))
+    new = b[K:n_all] >= NONE
+    record.number[row, :n] = np.append(slots.number[:K], np.full(CANDIDATES, -1))
+    record.number[row, K:n_all][new] = int(totals.n_born[0]) + np.arange(new.sum())
+
+
 def settle_row(b, q, K, n_all, before, slots, totals, law, fade, notes, n_notes):
     n, b, q = n_all, b[:n_all], q[:n_all]
-    counts, exists = slots.counts[:n], slots.exists[:n]
-    if law.births == COMONOTONE:
-        rest = np.divide(exists - counts / before, 1 - q, out=np.ones(n), where=q < 1)
-        after = np.clip(np.maximum(b + (1 - b) * rest, (counts + b) / (before + 1)), 0, 1)
-    else:
-        after = 1 - (1 - exists) * (1 - b)
-    slots.counts[:n], slots.exists[:n] = counts + b, after
+    slots.exists[:n] = existence(law, slots.exists[:n], slots.counts[:n], b, q, before)
+    slots.counts[:n] += b
     slots.age[:n] += 1
     slots.together[:n, :n] += np.outer(b, b) - np.diag(b * b - b)
     for k in [k for k in range(n - 1, K - 1, -1) if b[k] < NONE]:
