@@ -275,7 +275,7 @@ MUTANTS = [
     (
         BINARY,
         GroupedRows,
-        {"grouped_sweep": lambda o, s, *a: (o.grouped_sweep(s, *a)[0], a[5] > 0)},
+        {"grouped_sweep": lambda o, s, *a: (o.grouped_sweep(s, *a)[0], a[5] < 0)},
         "grouped_sweep must leave",
     ),
     (
