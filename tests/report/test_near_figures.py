@@ -23,6 +23,7 @@ def test_strips_go_by_time_and_the_first_feature_is_above(rng):
     assert area[area[:, 1] > 0.5, 0].max() == pytest.approx(90)  # half way to the first row without it
     assert second.get_xlabel() == "time"
     assert "2 features" in texts(figure)
+    figure.draw_without_rendering()
 
 
 def test_maps_have_a_panel_for_each_feature(rng):
@@ -35,6 +36,7 @@ def test_maps_have_a_panel_for_each_feature(rng):
     shown = {tuple(np.round(at, 9)): c for at, c in zip(drawn.get_offsets(), drawn.get_array(), strict=True)}
     assert all(shown[tuple(np.round(at, 9))] == p for at, p in zip(points, P[:, 2], strict=True))
     assert (np.diff(drawn.get_array()) >= 0).all()
+    figure.draw_without_rendering()
 
 
 def test_shared_matrices_have_one_scale_and_one_order():
@@ -45,6 +47,7 @@ def test_shared_matrices_have_one_scale_and_one_order():
     np.testing.assert_array_equal(values[0], [[np.nan, 0, 1], [0, np.nan, 2], [1, 2, np.nan]])
     assert {axes.images[0].get_clim() for axes in panels} == {(0.0, 2.0)}
     assert "prior: 1 on average" in texts(figure)
+    figure.draw_without_rendering()
 
 
 def test_figures_of_a_fit(rng):

@@ -69,7 +69,7 @@ def features_in_space(points: ArrayLike, presence: ArrayLike) -> Figure:
             *xy[last].T, c=P[last, feature], s=14, cmap=style.colour_map(style.SHARE), vmin=0, vmax=1,
             edgecolors="#bbbbbb", linewidths=0.4,
         )  # fmt: skip
-        axes.set_aspect("equal", adjustable="datalim")
+        axes.set_aspect("equal", adjustable="box")
         style.headline(axes, f"feature {feature + 1}, {style.percent(P[:, feature].mean())}")
         style.quiet_axes(axes)
     style.colour_bar(figure, drawn, list(panels), "P(row has feature)", height=2.0 * n_down)
