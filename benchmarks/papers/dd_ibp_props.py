@@ -1,6 +1,6 @@
 """How many features rows share under the dd-IBP and the dHBP: the propositions of Gershman, Frazier & Blei (2015).
 
-    python benchmarks/papers/dd_ibp_props.py [--quick] [--draws 100000] [--seed 0] [--json PATH]
+    python benchmarks/papers/dd_ibp_props.py [--quick] [--draws 50000] [--seed 0] [--json PATH]
 
 Propositions 1 and 3 give the law of the number of features of a row, and of those that two rows share: Poisson, with
 these rates. Printed are means and variances of draws beside the rates, with z-scores. Where the rows of the dHBP mix
@@ -143,7 +143,7 @@ def show(report: Entry) -> None:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="300 draws")
-    parser.add_argument("--draws", type=int, default=100_000, metavar="N", help="for the means, at least 100")
+    parser.add_argument("--draws", type=int, default=50_000, metavar="N", help="for the means, at least 100")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file")
     options = parser.parse_args(arguments)

@@ -21,6 +21,8 @@ from thali.rng import make_generator
 
 Array = np.ndarray
 
+_SHARED_DRAWS = 1000  # at most so many make E[ZZ']
+
 
 class Draws(Posterior):
     """Draws of several chains, all of the same length.
@@ -145,6 +147,15 @@ class Draws(Posterior):
         """P(number of features = K), over all chains."""
         values, counts = np.unique(self.draws["n_features"], return_counts=True)
         return {int(k): float(c / counts.sum()) for k, c in zip(values, counts, strict=True)}
+
+    def expected_shared(self) -> Array:
+        """E[ZZ'] given the data, (n_owners, n_owners): how many features two rows share, features that come and go
+        included."""
+        total = np.zeros((self.n_owners, self.n_owners))
+        for chain, draw in self.spaced(_SHARED_DRAWS):
+            Z = self.Z(chain, draw).astype(float)
+            total += Z @ Z.T
+        return total / len(self.spaced(_SHARED_DRAWS))
 
     @cached_property
     def consensus(self) -> Consensus:

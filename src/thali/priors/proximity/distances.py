@@ -39,10 +39,15 @@ class Times(Spec):
 
     def __post_init__(self) -> None:
         times = _numbers("times", self.times)
-        if times.ndim != 1 or times.size == 0 or not np.isfinite(times).all():
+        if times.ndim != 1 or times.size == 0:
             raise InvalidParameterError(
-                f"times must be a list of finite numbers, one per row. Got an array of shape {times.shape}"
-                + (", not all of it finite." if times.ndim == 1 and times.size else ".")
+                f"times must be a list of finite numbers, one per row. Got an array of shape {times.shape}."
+            )
+        if not np.isfinite(times).all():
+            row = int(np.flatnonzero(~np.isfinite(times))[0])
+            raise InvalidParameterError(
+                f"times must be finite numbers, one per row. Got {times[row]} for row {row} (from 0): fill it in, or "
+                "leave such rows out."
             )
         object.__setattr__(self, "times", times)
 
@@ -295,6 +300,11 @@ def _numbers(name: str, given: Any) -> Array:
         array = np.asarray(given)
     except ValueError:  # rows of different lengths
         array = np.empty(0, dtype=object)
+    if array.dtype.kind in "mM":
+        raise InvalidParameterError(
+            f"{name} must be numbers, whose unit is that of the decay. Got dates: count, for example, the days, "
+            "(dates - dates[0]) / np.timedelta64(1, 'D')."
+        )
     if array.dtype.kind not in "buif":
         raise InvalidParameterError(f"{name} must be an array of numbers. Got {type(given).__name__}.")
     return array if array.dtype == float else array.astype(float)
