@@ -282,7 +282,10 @@ def test_killed_again_and_again(thali, table: Path, lines: list[str], inference:
     code = None
     while code != 0:
         child = Child(table, *how, "--checkpoint", "killed.thali", "--skip-seen", "-q", options=options)
-        if json.loads(child.process.stdout.readline())["event"] != "summary":
+        # a checkpoint at least: unbuffered, other events are seen before the batch that they are of is saved
+        while (event := json.loads(child.process.stdout.readline())["event"]) not in ("checkpoint", "summary"):
+            pass
+        if event != "summary":
             time.sleep(rng.uniform(0, 0.02))
             child.process.kill()
         code = child.end()[0]
