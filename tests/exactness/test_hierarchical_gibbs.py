@@ -171,9 +171,14 @@ def all_found(monkeypatch):
 
 MISTAKES = [
     (no_void, "row", "marks"), (no_bits, "feature", "marks"), (no_tables, "row", "marks"),
-    (no_tables, "feature", "marks"), (used_only, "feature", "hyperparameters"),
-    (none_rejected, "feature", "hyperparameters"), (no_urns, "row", "hyperparameters"),
-    (no_urns, "feature", "hyperparameters"), (all_found, "row", "hyperparameters"),
+    (used_only, "feature", "hyperparameters"), (no_urns, "row", "hyperparameters"),
+    *(
+        pytest.param(*parts, marks=pytest.mark.slow)
+        for parts in (
+            (no_tables, "feature", "marks"), (none_rejected, "feature", "hyperparameters"),
+            (no_urns, "feature", "hyperparameters"), (all_found, "row", "hyperparameters"),
+        )
+    ),
 ]  # fmt: skip
 
 
