@@ -1,13 +1,13 @@
-"""EEG with missing channels: does it help that neighbouring moments share features? (Gershman et al. 2015, supplement 3)
+"""EEG with missing channels: does it help that near moments share features? (Gershman et al. 2015, supplement 3)
 
     python benchmarks/papers/dd_ibp_eeg.py [--data FOLDER] [--quick] [--restarts 10] [--rows 200] [--json PATH]
 
-The report's recordings (EPFL) are replaced by those of the BCI competition of 2003 (`eeg_p300_bci2003.npz`, 64 channels):
-`--rows` moments, one every 1/48 s, z-scored; of ten of them two channels are hidden, others in each restart. Distances are
-differences of time in moments, decays exponential. 1500 sweeps as in the report, one chain. Errors are squared ones of
-the hidden cells, with standard errors over restarts: of the draw with the highest log joint (as the report has it) and
-of the mean over the last 500 draws. "by dim" predicts each channel's mean. The report finds the IBP best. The folder may
-also be given by THALI_DATA. See benchmarks/README.md.
+The report's recordings (EPFL) are replaced by those of the BCI competition of 2003 (`eeg_p300_bci2003.npz`, with 64
+channels): `--rows` moments, one every 1/48 s, z-scored; of ten of them two channels are hidden, others in each restart.
+Distances are differences of time in moments, decays exponential. 1500 sweeps as in the report, one chain. Errors are
+squared ones of the hidden cells, with standard errors over restarts: of the draw with the highest log joint (as the
+report has it) and of the mean over the last 500 draws. "by dim" predicts each channel's mean. The report finds the IBP
+best. The folder may also be given by THALI_DATA. See benchmarks/README.md.
 """
 
 import argparse
