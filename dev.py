@@ -9,10 +9,10 @@ usage: python3 dev.py VERB [arguments handed on]
   test-all   all tests, the slow ones too
   bench      the speed benchmark of the collapsed sampler; bench modes | mixing | real_data: the quality ones;
              bench truncation | speakers | doshi_velez_(synthetic|faces|speech) | paisley_(text|genomes) |
-             nsfa_(toy|mnist|genes) | recursive_(marginals|pca|synthetic|digits|tabular|omniglot|zero_noise):
-            the papers';
-             bench priors | uncollapsed | particles | mean_field: the speed of draws, of Gibbs, of the particle filter
-             and of coordinate ascent
+             nsfa_(toy|mnist|genes) | recursive_(marginals|pca|synthetic|digits|tabular|omniglot|zero_noise) |
+             dd_ibp_(props|drift|eeg): the papers';
+             bench priors | uncollapsed | particles | mean_field | links: the speed of draws, of Gibbs, of the particle
+             filter, of coordinate ascent and of linked rows
   lint       ruff check, ruff format --check, mypy
   docs       regenerate the generated tables of the documentation
 """
