@@ -9,11 +9,11 @@ usage: python3 dev.py VERB [arguments handed on]
   test-all   all tests, the slow ones too
   bench      the speed benchmark of the collapsed sampler; bench modes | mixing | real_data: the quality ones;
              bench truncation | speakers | doshi_velez_(synthetic|faces|speech) | paisley_(text|genomes) |
-             nsfa_(toy|mnist|genes) | recursive_(marginals|pca|synthetic|digits|tabular|omniglot|zero_noise):
-            the papers';
-             bench priors | uncollapsed | particles | mean_field | recursive | stream: the speed of draws, of Gibbs,
-             of the particle filter, of coordinate ascent, of rows that are forgotten (--rows 10000000 --dims 20: a
-             long stream, with its memory), and of `thali stream`
+             nsfa_(toy|mnist|genes) | recursive_(marginals|pca|synthetic|digits|tabular|omniglot|zero_noise) |
+             dd_ibp_(props|drift|eeg): the papers';
+             bench priors | uncollapsed | particles | mean_field | links | recursive | stream: the speed of draws, of
+             Gibbs, of the particle filter, of coordinate ascent, of linked rows, of rows that are forgotten
+             (--rows 10000000 --dims 20: a long stream, with its memory), and of `thali stream`
   lint       ruff check, ruff format --check, mypy
   docs       regenerate the generated tables of the documentation
 """

@@ -11,6 +11,7 @@ from scipy.stats import multivariate_normal
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.papers import dd_ibp_drift, dd_ibp_eeg, dd_ibp_props
 from benchmarks.papers.heldout_cells import (
     HiddenCells,
     column_means,
@@ -296,3 +297,45 @@ def test_hospital_stays_are_the_first_of_each_patient(tmp_path):
     np.testing.assert_allclose(X[:, 0], [50, 60, 70])
     np.testing.assert_allclose(np.expm1(X[:, 1]), [4, 9, 2])
     np.testing.assert_allclose(X[:, -1], [0, 1, 2])
+
+
+# --- rows that are near each other -----------------------------------------------------------------
+
+
+def test_features_drift_or_are_shuffled():
+    drifting, shuffled = (dd_ibp_drift.problem(3, kind) for kind in ("drifting", "exchangeable"))
+    for column in drifting.Z.T:
+        (on,) = np.nonzero(column)
+        assert np.array_equal(on, np.arange(on[0], on[-1] + 1))
+        assert 40 <= len(on) <= 80
+    assert not np.array_equal(drifting.Z, shuffled.Z)
+    assert sorted(shuffled.Z.sum(axis=0)) == sorted(drifting.Z.sum(axis=0))
+    assert 0.05 < drifting.hidden.mean() < 0.15
+    perfect = dd_ibp_drift.normal_score(drifting, drifting.X, 1.0)
+    assert perfect == {"rmse": 0.0, "log_density": pytest.approx(-0.5 * np.log(2 * np.pi))}
+
+
+def test_what_is_lost_is_counted_from_the_means_to_the_oracle():
+    def found(rmse):
+        return {"rmse": rmse, "log_density": -rmse, "n_components": 4, "mean_k": 5.0, "seconds": 1.0}
+
+    run = {"oracle": found(1.0), "dims' means": found(2.0), "IBP": found(1.1), "window of 5": found(1.15)}
+    lines = dd_ibp_drift.summary([run, run], ["IBP", "window of 5"])
+    assert lines[-1][3:6] == ["0 0", "+5.00 %", "+5.00 %"]
+
+
+def test_numbers_of_shared_features_are_those_of_the_propositions(rng):
+    first = dd_ibp_props.proposition_1(rng, 300)
+    assert max(abs(e["z_mean"]) for e in first) < 4.5
+    assert {e["rate"] for e in first if e["sequential"] and e["i"] == e["j"]} == {2.5}
+    third = {(e["groups"], e["what"]): e for e in dd_ibp_props.proposition_3(rng, 300)}
+    assert third["mixed by row", "shared"]["rate"] == pytest.approx(1.5066666667)
+    assert third["mixed by row", "shared"]["wanted"] == pytest.approx(1.5921777778)
+    assert third["mixed by feature", "shared"]["wanted"] == pytest.approx(1.5066666667)
+    assert max(abs(e["z_mean"]) for e in third.values()) < 4.5
+
+
+def test_two_channels_of_ten_moments_are_hidden(rng):
+    hidden = dd_ibp_eeg.hide(rng.standard_normal((50, 8)), 0)
+    assert sorted(hidden.sum(axis=1))[-11:] == [0] + [2] * 10
+    assert not np.array_equal(hidden, dd_ibp_eeg.hide(rng.standard_normal((50, 8)), 1))

@@ -224,8 +224,16 @@ class Links(NearRows, Protocol):
     def possible(self, Z: Array) -> Array:
         """Z with each column that no links can lead to in parts, each of them possible."""
 
+    def log_columns(self, Z: Array) -> Array:
+        """log of the rate of features that exactly the rows of each column have, but for what all columns share.
+        Concrete priors only."""
+
     def log_joint(self, links: Array) -> float:
         """log p(links), those of rows that lack a feature summed out. Concrete priors only."""
+
+    def link_surprise(self, links: Array) -> float:
+        """log p(class of Z) - log p(links): added to `log_joint` it scores Z whatever its links. 0 where that takes too
+        long. Concrete priors only."""
 
     def resample_linked(self, rng: Generator, current: Self, links: Array) -> Self:
         """`current` with its learned hyperparameters drawn given the links."""

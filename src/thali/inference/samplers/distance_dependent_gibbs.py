@@ -17,7 +17,8 @@ from thali.core.protocols.prior import Links
 from thali.core.registry import stored
 from thali.core.spec import Spec, at_least, one_of, setting
 from thali.inference.samplers.chain import ZState, as_draw
-from thali.inference.starts.given import start_domain
+from thali.inference.starts.given import is_given, start_domain
+from thali.inference.starts.linked_columns import gather_columns
 from thali.inference.starts.search import KINDS, find_start
 from thali.posteriors.base import Draw
 
@@ -66,7 +67,7 @@ class DistanceDependentGibbs(Spec):
         Steps from one draw that is kept to the next.
     start : str or array of shape (n_rows, n_features)
         As for `CollapsedGibbs`, found with a prior of exchangeable rows; features that no links could hand on to all
-        their rows are then split.
+        their rows are then split, and those that links hand on more easily once two are joined or taken apart are.
     ownership : "by row" or "joint"
         How many features each row owns is proposed for one row after another, or for all rows at once. The latter is
         the move of the paper; with many rows it is hardly ever accepted.
@@ -100,7 +101,12 @@ class DistanceDependentGibbs(Spec):
         if Z.shape != local.z.shape:
             local = rows.place(data, Z, rows.completed(data, local))
         links = prior.draw_links(rng, local.z)
-        return LinkedState(model.prior.resample_linked(rng, prior, links), observation, local, links)
+        prior = model.prior.resample_linked(rng, prior, links)
+        if not is_given(self.start) and self.n_warmup > 0:
+            gathered = gather_columns(prior, observation, data, local)
+            if gathered is not local:
+                local, links = gathered, prior.draw_links(rng, gathered.z)
+        return LinkedState(prior, observation, local, links)
 
     def at(self, prior: Any, observation: Any, data: Any, codes: Array, X: Array) -> LinkedState:
         """The state with these values; X is complete. The next step begins with a draw of the links."""
@@ -139,7 +145,9 @@ class DistanceDependentGibbs(Spec):
         state.observation.engine(ChainRows).check(data, state.local)
 
     def record(self, state: LinkedState, info: LinkedInfo, data: Any) -> Draw:
-        return as_draw(ZState(state.prior, state.observation, state.local), info.log_joint, data)
+        """The free energy has the links summed out: features with more rows have more ways to link these."""
+        draw = as_draw(ZState(state.prior, state.observation, state.local), info.log_joint, data)
+        return draw._replace(free_energy=draw.free_energy + state.prior.link_surprise(state.links))
 
 
 def log_joint(state: LinkedState, model: Model, data: Any) -> float:

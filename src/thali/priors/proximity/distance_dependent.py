@@ -38,6 +38,7 @@ from thali.priors.proximity.link_draws import draw_links, log_link_rates, possib
 from thali.priors.proximity.link_graph import EXACT_ROWS, LinkGraph
 
 _DEFAULT_DECAY = ExponentialDecay()
+_MOST_SUMMED = 600  # rows for which the trees of links of each draw are counted
 
 
 class LinkedDraw(NamedTuple):
@@ -221,6 +222,10 @@ class DistanceDependentIBP(ScalarHypers):
         # eq: own.dd-class-prob
         return float((counts * log_rates - gammaln(counts + 1)).sum()) - float(self.owner_rates().sum())
 
+    def log_columns(self, Z: Array) -> Array:
+        """log of the rate of features that exactly the rows of each column have, but for the mass; none is empty."""
+        return self._graph.log_history_rates(np.ascontiguousarray(Z))
+
     def reach_probs(self, n_draws: int | None = None, rng: np.random.Generator | None = None) -> Array:
         """P(row i reaches row j by its links), (n_rows, n_rows).
 
@@ -288,6 +293,12 @@ class DistanceDependentIBP(ScalarHypers):
         n_features = len(links)
         log_rates = n_features * math.log(self.mass) + float(log_link_rates(self._graph, links).sum())
         return log_rates - math.lgamma(n_features + 1) - float(self.owner_rates().sum())
+
+    def link_surprise(self, links: Array) -> float:
+        """log p(class of Z) - log p(links), which is 0 where links are summed out; and for more than 600 rows."""
+        if self._graph.has_order or self.n_rows > _MOST_SUMMED:
+            return 0.0
+        return self.log_prob(np.ascontiguousarray((links >= 0).T)) - self.log_joint(links)
 
     def resample_linked(self, rng: np.random.Generator, current: Self, links: Array) -> Self:
         current = self.resample(rng, current, np.ascontiguousarray((links >= 0).T))
