@@ -103,7 +103,7 @@ def code_change(model, inference, rng, n_replicates):
 @pytest.mark.parametrize("inference", [Gibbs(), SliceSampler()], ids=["Gibbs", "SliceSampler"])
 @pytest.mark.parametrize("law", LAWS)
 def test_scales(law, inference, rng, monkeypatch):
-    monkeypatch.setattr(_sweeps.WeightedSweeps, "_stretch", lambda self, rng, weights, A: 1.0)  # slow, and no birth
+    monkeypatch.setattr(_sweeps.WeightedSweeps, "stretch", lambda self, rng, weights, A: 1.0)  # slow, and no birth
     assert code_change(LAWS[law], inference, rng, 600) <= 1
 
 
@@ -128,7 +128,7 @@ def plain_sweep(monkeypatch, old, new):
     ids=["scale of a newborn", "scale of a candidate", "weight of a candidate", "births without their proposal"],
 )
 def test_wrong_scales_fail(old, new, rng, monkeypatch):
-    monkeypatch.setattr(_sweeps.WeightedSweeps, "_stretch", lambda self, rng, weights, A: 1.0)
+    monkeypatch.setattr(_sweeps.WeightedSweeps, "stretch", lambda self, rng, weights, A: 1.0)
     plain_sweep(monkeypatch, old, new)
     assert code_change(LAWS["normal"], Gibbs(), rng, 600) > 1
 

@@ -79,8 +79,7 @@ class ProbitPredictions(RowEncoder, BitPredictions):
 
     def _height(self, codes: Array, codebook: GaussianCodebook, n_unknown: int) -> Array:
         """How far above zero the latent cells are expected, in their sds, with so many features that no row has."""
-        # eq: own.probit-cells
-        spread = np.sqrt(self.cell_var(codes, codebook) + n_unknown * self.model.feature_var)
+        spread = np.sqrt(self.cell_var(codes, codebook) + n_unknown * self.model.feature_var)  # eq: own.probit-cells
         return np.asarray(self.model.means(codes, codebook.features) / spread)
 
 
