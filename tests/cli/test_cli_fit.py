@@ -191,22 +191,6 @@ def test_holdout(thali, survey: Path) -> None:
     assert json.loads(thali("fit", survey, *options, "-o", "again.thali").stdout)["heldout"] == scores
 
 
-def test_cells_that_are_held_out() -> None:
-    from thali.cli.input import _hidden
-
-    X = np.random.default_rng(0).standard_normal((300, 6))
-    X[:, 1] = np.where(np.arange(300) % 7, np.nan, X[:, 1])
-    hidden = _hidden(X, 0.3, 5)
-    assert not (hidden & np.isnan(X)).any()
-    assert hidden.sum() == pytest.approx(0.3 * np.sum(~np.isnan(X)), rel=0.1)
-    assert not np.array_equal(hidden, _hidden(X, 0.3, 6))
-    assert not _hidden(X, 0.0, 5).any()
-    for share in (0.9, 0.999):  # every row and every dim keeps a cell
-        visible = np.where(_hidden(X, share, 5), np.nan, X)
-        assert not np.isnan(visible).all(axis=0).any()
-        assert not np.isnan(visible).all(axis=1).any()
-
-
 @pytest.mark.parametrize(
     ("observation", "rival", "expected"),
     [
