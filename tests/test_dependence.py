@@ -13,7 +13,6 @@ from thali import (
     WindowDecay,
     dependence_pays,
 )
-from thali.data.hidden_cells import hidden_cells
 from thali.dependence import EXCHANGEABLE, Score, judged
 
 QUICK = {"n_warmup": 10, "n_draws": 10, "n_chains": 1}
@@ -105,13 +104,3 @@ def test_what_cannot_be_is_said(rng, changes, error, words):
     given = {"X": stretches(rng), "times": np.arange(40.0), **QUICK} | changes
     with pytest.raises(error, match=words):
         dependence_pays(given.pop("X"), **given)
-
-
-def test_never_all_cells_of_a_row_or_a_dim_are_hidden(rng):
-    X = rng.normal(size=(30, 4))
-    X[0, 1:] = np.nan
-    hidden = hidden_cells(rng, X, 0.9)
-    assert not (hidden & np.isnan(X)).any()
-    left = ~hidden & ~np.isnan(X)
-    assert left.any(axis=0).all()
-    assert left.any(axis=1).all()
