@@ -16,8 +16,9 @@ from thali.errors import InvalidDataError
 if TYPE_CHECKING:
     from thali.io.arriving.rows import ArrivingRows, Found
 
-_PIECE = 2**20  # bytes that are parsed at a time, at most,
-_WAIT = 0.05  # and seconds that are waited for them
+_PIECE, _LARGEST = 2**20, 2**23  # bytes that are parsed at a time, at most; more where lines are so long
+_LINES = 4096  # that there are fewer than so many: each batch costs the fit some milliseconds
+_WAIT = 0.05  # seconds that are waited for a piece
 _POLL = 0.1  # seconds between two looks at a file that grows
 _AHEAD = 4  # pieces that are parsed and wait
 
@@ -28,6 +29,7 @@ class Arriving:
     def __init__(self, source: Path | None, reader: "ArrivingRows", *, follow: bool = False) -> None:
         """source: None for standard input. follow: wait for what is appended to the file."""
         self.has_ended = False
+        self._most = _PIECE
         self._source, self._reader, self._follow = source, reader, follow
         self._queue: Queue[Any] = Queue(_AHEAD)
         self._stopped, self._left = Event(), Event()
@@ -69,6 +71,7 @@ class Arriving:
     def _read(self) -> None:
         try:
             for piece in self._pieces():
+                self._most = _room(piece)
                 self._put(self._reader.feed(piece))
             self._put(self._reader.end(cut_off=self._stopped.is_set()))
         except OSError as error:
@@ -94,7 +97,7 @@ class Arriving:
         try:
             handle = sys.stdin.fileno()
         except (OSError, ValueError):  # a stream in memory, which ends
-            while not self._stopped.is_set() and (piece := sys.stdin.buffer.read(_PIECE)):
+            while not self._stopped.is_set() and (piece := sys.stdin.buffer.read(self._most)):
                 yield piece
             return
         yield from self._of_pipe(handle)
@@ -102,7 +105,7 @@ class Arriving:
     def _of_file(self, file: Any) -> Iterator[bytes]:
         """To its end, or for ever if it is followed."""
         while not self._stopped.is_set():
-            piece = file.read(_PIECE)
+            piece = file.read(self._most)
             if piece:
                 yield piece
             elif not self._follow:
@@ -123,8 +126,8 @@ class Arriving:
                 continue
             parts: list[bytes] = []
             size, until = 0, time.monotonic() + _WAIT
-            while size < _PIECE:
-                part = os.read(handle, _PIECE - size)
+            while size < self._most:
+                part = os.read(handle, self._most - size)
                 if not part:
                     yield b"".join(parts)
                     return
@@ -134,6 +137,11 @@ class Arriving:
                 if not waits or left <= 0 or not select.select([handle], [], [], left)[0]:
                     break
             yield b"".join(parts)
+
+
+def _room(piece: bytes) -> int:
+    """Bytes of the next piece, by the lines of this one."""
+    return min(max(_PIECE, _LINES * len(piece) // max(piece.count(b"\n"), 1)), _LARGEST)
 
 
 def source_of(file: Path | None, *, follow: bool) -> tuple[Path | None, Path]:
