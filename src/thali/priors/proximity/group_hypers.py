@@ -8,6 +8,7 @@ the first to have.
 """
 
 import math
+from abc import ABC, abstractmethod
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,15 +47,15 @@ def resample(
     return current
 
 
-class _Law:
+class _Law(ABC):
     """Of hyperparameters given n features of these sizes; subclasses say how likely it is that there are no more."""
 
     def __init__(self, current: "HierarchicalBetaProcess | None", Z: Array, marks: GroupMarks) -> None:
         self.Z, self.marks, self.p = Z, marks, marks.sizes
 
+    @abstractmethod
     def expected(self, current: "HierarchicalBetaProcess") -> float:
         """Expected number of features, per unit of mass."""
-        raise NotImplementedError
 
     def log_groups(self, current: "HierarchicalBetaProcess") -> float:
         """Log probability of what depends on the group concentration, but for the number of features."""
